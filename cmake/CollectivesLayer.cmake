@@ -1,0 +1,32 @@
+# collectives_layer(<name> [DEPENDS <layer>...] [EXTERNAL <target>...]): the static library collectives_<name> from
+# csrc/<name>/*.cc, linked to the layers below it. A layer with a CMakeLists.txt of its own defines the target there
+# (the kernels do: one set of flags a SIMD target); a layer without sources is an interface library.
+function(collectives_layer name)
+    cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "DEPENDS;EXTERNAL")
+    set(target collectives_${name})
+    set(directory ${PROJECT_SOURCE_DIR}/csrc/${name})
+
+    set(visibility PUBLIC)
+    if(EXISTS ${directory}/CMakeLists.txt)
+        add_subdirectory(${directory})
+        if(NOT TARGET ${target})
+            message(FATAL_ERROR "csrc/${name}/CMakeLists.txt does not define the target ${target}")
+        endif()
+        get_target_property(type ${target} TYPE)
+        if(type STREQUAL "INTERFACE_LIBRARY")
+            set(visibility INTERFACE)
+        endif()
+    else()
+        file(GLOB sources CONFIGURE_DEPENDS ${directory}/*.cc)
+        if(sources)
+            add_library(${target} STATIC ${sources})
+        else()
+            add_library(${target} INTERFACE)
+            set(visibility INTERFACE)
+        endif()
+    endif()
+
+    target_include_directories(${target} ${visibility} ${PROJECT_SOURCE_DIR}/csrc)
+    list(TRANSFORM layer_DEPENDS PREPEND collectives_)
+    target_link_libraries(${target} ${visibility} ${layer_DEPENDS} ${layer_EXTERNAL} Threads::Threads)
+endfunction()

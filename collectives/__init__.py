@@ -1,0 +1,50 @@
+"""Collectives for torch.distributed, NumPy and CuPy: the public names, and nothing else.
+
+``import collectives`` registers the c10d backend "collectives" for cpu and cuda. Everything else is loaded when it is
+first used, so that the import costs no more than torch's own: torch calls the package from inside ``import torch``
+(the entry point in :mod:`collectives._torch_entry`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import torch  # first (libtorch must be loaded before collectives._core, which is linked to it)
+
+from collectives import _torch_entry
+
+if TYPE_CHECKING:
+    from collectives.backend import Options as Options
+    from collectives.communicator import Communicator as Communicator
+    from collectives.memory import empty as empty
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it.
+_LAZY = {
+    "Communicator": "collectives.communicator",
+    "Options": "collectives.backend",
+    "empty": "collectives.memory",
+}
+
+__all__ = ["Communicator", "Options", "__version__", "empty"]
+
+# Inside `import torch` an exception would break torch itself: there autoload() registers, and only warns.
+if not getattr(torch.__spec__, "_initializing", False):
+    _torch_entry.register()
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name, or a submodule, when it is first used."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'collectives' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted(set(globals()) | set(__all__))
