@@ -45,10 +45,16 @@ $(STAMPS)/torch: requirements/torch.txt $(STAMPS)/system
 	$(PY) -m pip install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements/torch.txt
 	@touch $@
 
-$(STAMPS)/dependencies: requirements/build.txt requirements/dev.txt requirements/bench.txt requirements/mpi.txt $(STAMPS)/torch
-	$(PY) -m pip install --quiet -r requirements/build.txt -r requirements/dev.txt -r requirements/bench.txt
-	@# One at a time: the order decides whose mpirun is on PATH.
-	sed 's/#.*//' requirements/mpi.txt | xargs -n 1 $(PY) -m pip install --quiet
+$(STAMPS)/dependencies: $(addprefix requirements/,build.txt dev.txt bench.txt mpi.txt) $(STAMPS)/torch
+	$(PY) -m pip install --quiet $(addprefix -r requirements/,build.txt dev.txt bench.txt mpi.txt)
+	@touch $@
+
+# Each MPI library in a prefix of its own: their wheels overwrite each other's files (requirements/peers.txt).
+$(STAMPS)/peers: requirements/peers.txt $(STAMPS)/dependencies
+	@sed -n 's/^\([a-z-]*\)==.*/\1 &/p' requirements/peers.txt | while read -r name pin; do \
+	    echo "installing $$pin into $(VENV)/mpi/$$name"; \
+	    $(PY) -m pip install --quiet --no-deps --ignore-installed --prefix $(VENV)/mpi/$$name $$pin || exit 1; \
+	done
 	@touch $@
 
 # Editable: Python edits need no step at all, C++ edits the incremental one below.
@@ -98,7 +104,7 @@ format: $(STAMPS)/dependencies  ## rewrite the sources in the project's style
 
 # ---- the rest ------------------------------------------------------------------------------------------------------
 
-bench: build  ## the benchmark table, 2 ranks, against gloo and MPI
+bench: build $(STAMPS)/peers  ## the benchmark table, 2 ranks, against gloo and MPI
 	mpirun -n 2 $(PY) bench/run.py $(BENCH_ARGS)
 
 docs: build  ## the pages that are generated
