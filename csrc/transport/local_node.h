@@ -1,0 +1,140 @@
+// LocalNode: the implementation of Node behind both memory transports. `shm` maps memfd segments of other processes,
+// `inproc` borrows the memory of other nodes of this process; above this file nothing can tell them apart.
+// Included by transport and engine.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/futex.h"
+#include "transport/arena.h"
+#include "transport/hello.h"
+#include "transport/node.h"
+#include "transport/segment.h"
+
+namespace collectives {
+
+/// A mapped range that lives as long as somebody holds it.
+class Mapping {
+  public:
+    Mapping(void* base, int64_t bytes) : base_(static_cast<uint8_t*>(base)), bytes_(bytes) {}
+    ~Mapping();
+    Mapping(const Mapping&) = delete;
+    uint8_t* base() const { return base_; }
+    int64_t bytes() const { return bytes_; }
+
+  private:
+    uint8_t* base_;
+    int64_t bytes_;
+};
+using MappingPtr = std::shared_ptr<Mapping>;
+
+/// Shared memory that this node owns: mapped, and for shm with the descriptor that is passed to peers.
+struct SharedMemory {
+    MappingPtr mapping;
+    int fd = -1;
+    /// `sharable`: a memfd. `name` shows in /proc/PID/maps. Pages are taken when touched.
+    static Status create(const char* name, int64_t bytes, bool sharable, SharedMemory* out);
+};
+
+struct RingRange { // a message ring inside a segment
+    int64_t offset = -1;
+    int64_t bytes = 0;
+};
+
+/// A process (or inproc node) that this node can read and write.
+struct PeerProcess {
+    Uuid uuid{};
+    int64_t pid = 0;
+    std::string host;
+    MappingPtr segment, heap;
+    RingRange tx, rx;               // messages to it (in my segment) and from it (in its segment)
+    int life_fd = -1;               // pidfd or socket; readable when the process has ended
+    std::atomic<bool> dead{false};  // ended without saying good-bye
+    SegmentHeader* header() const { return reinterpret_cast<SegmentHeader*>(segment->base()); }
+};
+
+class LocalNode final : public Node {
+  public:
+    static Status create(const NodeConfig& config, bool sharable, std::unique_ptr<LocalNode>* out);
+    ~LocalNode() override;
+
+    void* allocate(size_t bytes) override;
+    void deallocate(void* data) override;
+    bool owns(const void* data, size_t bytes) const override;
+    int64_t segment_used_bytes() const override { return arena_->used_bytes(); }
+    int64_t heap_used_bytes() const override { return heap_arena_->used_bytes(); }
+    void shutdown() override;
+
+    /// What this node tells the others of a new group.
+    const Hello& hello() const { return hello_; }
+    /// Makes sure that every process in `hellos` is attached. On return peers[i] belongs to hellos[i] (null: this node).
+    Status attach_all(const std::vector<Hello>& hellos, int64_t deadline_ns, std::vector<PeerProcess*>* peers);
+
+    const NodeConfig& config() const { return config_; }
+    SegmentHeader* header() const { return reinterpret_cast<SegmentHeader*>(segment_.mapping->base()); }
+    uint8_t* segment_base() const { return segment_.mapping->base(); }
+    uint8_t* heap_base() const { return heap_.mapping->base(); }
+    int64_t heap_offset(const void* data) const { return static_cast<const uint8_t*>(data) - heap_base(); }
+    Arena& arena() { return *arena_; }
+
+    /// Wakes the threads that sleep on `header`'s bell, if there are any. One load when nobody sleeps. The caller's last
+    /// store must have been sequentially consistent.
+    static void ring(SegmentHeader* header) {
+        if (header->sleepers.load(std::memory_order_seq_cst) != 0)
+            ring_always(header);
+    }
+    static void ring_always(SegmentHeader* header) {
+        header->bell.fetch_add(1, std::memory_order_seq_cst);
+        futex_wake_all(&header->bell);
+    }
+
+    /// In a child made by fork(): closes every descriptor, touches nothing else.
+    void give_up_in_forked_child();
+    /// Test hook: this inproc node vanishes as a killed process would.
+    void simulate_death();
+    static std::string death_text(const PeerProcess& peer);
+
+    /// The engine hangs its progress thread here, so that it ends before the node does.
+    std::shared_ptr<void> engine;
+    std::mutex engine_mutex;
+    void (*stop_engine)(void*) = nullptr;
+
+  private:
+    LocalNode() = default;
+    PeerProcess* find(const Uuid& uuid);
+    PeerProcess* add_peer(std::unique_ptr<PeerProcess> peer);
+    RingRange ring_for(const Uuid& uuid, int n_peers);
+    Status attach_inproc(const Hello& hello, int n_peers);
+    Status connect_shm(const Hello& hello, int n_peers, int64_t deadline_ns);
+    Status accept_shm(int n_peers, int64_t deadline_ns);
+    Status finish_handshake(int socket, const Uuid& uuid, const std::string& host, int64_t deadline_ns, int n_peers);
+    void watch();
+    void wake_watcher();
+    void close_descriptors();
+
+    NodeConfig config_;
+    bool sharable_ = false;
+    Hello hello_;
+    SharedMemory segment_, heap_;
+    std::unique_ptr<Arena> arena_, heap_arena_;
+    int listener_ = -1;
+    int watch_event_ = -1;
+    std::thread watcher_;
+    std::atomic<bool> stopping_{false};
+    std::mutex attach_mutex_; // one attach_all at a time
+    mutable std::mutex mutex_; // guards the maps
+    std::map<Uuid, std::unique_ptr<PeerProcess>> peers_;
+    std::map<Uuid, RingRange> rings_;
+};
+
+/// True in a child made by fork(): the library must not be used there.
+bool in_forked_child();
+
+} // namespace collectives
