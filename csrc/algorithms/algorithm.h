@@ -1,0 +1,85 @@
+// Algorithm: one row of the registry, and Shape, all that a row may know of a call. An algorithm is a pure function from a
+// Shape and a phase number to steps. Included by algorithms and engine.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "algorithms/call.h"
+#include "algorithms/step.h"
+
+namespace collectives {
+
+/// The facts of one call, the same on all ranks but for rank, counts of in and out, and the exchanged matrix's use.
+struct Shape {
+    const Call* call = nullptr;
+    int rank = 0;
+    int world_size = 1;
+    int64_t element_bytes = 1;
+    int64_t count = 0;         // all_reduce, reduce, broadcast: elements; others: the largest block
+    int64_t half_bytes = 0;    // staging of one parity, each rank
+    int64_t piece_bytes = 0;   // preferred bytes a rank stages in one phase
+    bool mapped_in = false;    // every rank's input is mapped by all (known after the ranks compared notes)
+    bool mapped_out = false;   // likewise output
+    bool scaled = false;       // premul_sum: copies into staging scale, and the own share is staged too
+    kernels::Store stage_store = kernels::Store::plain; // what suits this machine's caches
+    kernels::Store out_store = kernels::Store::plain;   // for the user's memory
+
+    int64_t bytes() const { return count * element_bytes; }
+    bool is_root() const { return call->root == rank; }
+};
+
+/// Rank `part`'s share of n elements: contiguous, whole cache lines where possible, the remainder on the last ranks.
+struct Share {
+    int64_t begin, count;
+};
+inline Share share_of(int64_t n, int part, int parts, int64_t element_bytes) {
+    int64_t line = std::max<int64_t>(1, 64 / element_bytes);
+    int64_t lines = (n + line - 1) / line;
+    int64_t each = lines / parts, extra = lines % parts;
+    int64_t begin = (part * each + std::min<int64_t>(part, extra)) * line;
+    int64_t end = begin + (each + (part < extra ? 1 : 0)) * line;
+    begin = std::min(begin, n);
+    return {begin, std::min(end, n) - begin};
+}
+inline int64_t largest_share(int64_t n, int parts, int64_t element_bytes) {
+    return share_of(n, 0, parts, element_bytes).count;
+}
+/// The part of a run of `count` elements that falls to piece `i` of pieces of `piece` elements.
+inline Share piece_of(int64_t count, int64_t i, int64_t piece) {
+    int64_t begin = std::min(count, i * piece);
+    return {begin, std::min(count, begin + piece) - begin};
+}
+
+struct Algorithm {
+    const char* name;
+    Collective kind;
+    bool mapped;      // works on the users' memory directly: needs mapped_in / mapped_out
+    int table_words;  // int64 words a rank shows to all in the first phase; -1: one a rank
+    const char* cost; // steps and bytes, for `collectives info --plan` and docs/algorithms.md
+
+    /// Whether it can run this shape. The first row of the table that applies is taken.
+    bool (*applies)(const Shape&);
+    /// How many phases the call takes; the same on all ranks. `matrix` holds every rank's table words (null before the
+    /// first phase's wait; asked again after it when table_words != 0).
+    int64_t (*phases)(const Shape&, const int64_t* matrix);
+    void (*emit)(const Shape&, int64_t phase, PhaseSteps& out);
+};
+
+extern const Algorithm* const kAlgorithms[];
+extern const int kAlgorithmCount;
+
+/// The row with this name, or null.
+const Algorithm* find_algorithm(const char* name);
+
+// Helpers that rows share.
+inline Ref input(int64_t offset_bytes = 0, int block = 0) { return {Region::input, false, int16_t(block), offset_bytes}; }
+inline Ref output(int64_t offset_bytes = 0, int block = 0) {
+    return {Region::output, false, int16_t(block), offset_bytes};
+}
+inline Ref staging(int rank, int64_t offset_bytes = 0, bool previous = false) {
+    return {Region::staging, previous, int16_t(rank), offset_bytes};
+}
+inline Ref line(int rank, int64_t offset_bytes = 0) { return {Region::line, false, int16_t(rank), offset_bytes}; }
+
+} // namespace collectives

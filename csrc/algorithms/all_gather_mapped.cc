@@ -1,0 +1,26 @@
+// Zero-copy all_gather: all inputs lie in memory that every rank has mapped; each rank copies every block once. Two phases.
+#include "algorithms/rows.h"
+
+namespace collectives {
+namespace {
+
+bool applies(const Shape& s) { return s.mapped_in; }
+int64_t phases(const Shape&, const int64_t*) { return 2; }
+
+void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
+    out.end_of_writes();
+    if (phase == 1)
+        return; // the second publication says: I have read your input
+    for (int d = 1; d < s.world_size; ++d) {
+        int q = (s.rank + d) % s.world_size;
+        out.copy(output(0, q), peer_input(q, 0), s.call->out.count_of(q), s.out_store);
+    }
+    out.copy(output(0, s.rank), input(), s.call->out.count_of(s.rank), s.out_store);
+}
+
+} // namespace
+
+const Algorithm kAllGatherMapped{
+    "all_gather_mapped", Collective::all_gather, true, 0, "2 phases; moves 2pm", applies, phases, emit};
+
+} // namespace collectives
