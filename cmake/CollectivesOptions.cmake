@@ -14,6 +14,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 
 # No fused multiply-add: every SIMD target and the GPU must give the same bits.
 add_compile_options(-ffp-contract=off -Wall -Wextra)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # False alarms of gcc 12 inside its own headers: std::string's operator+, and the AVX-512 intrinsics.
+    add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
+endif()
 if(COLLECTIVES_WERROR)
     add_compile_options(-Werror)
 endif()

@@ -63,7 +63,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item):  # noqa: ANN201
+def pytest_runtest_call(item: pytest.Item):
     """Fail a test that passes its deadline; end the run if it cannot even be interrupted."""
     mark = item.get_closest_marker("deadline")
     deadline_s = float(mark.args[0]) if mark else DEADLINE_S
