@@ -17,18 +17,41 @@ from collectives import _torch_entry
 if TYPE_CHECKING:
     from collectives.backend import Options as Options
     from collectives.communicator import Communicator as Communicator
+    from collectives.errors import AbortedError as AbortedError
+    from collectives.errors import ClosedError as ClosedError
+    from collectives.errors import CollectivesError as CollectivesError
+    from collectives.errors import CollectiveTimeoutError as CollectiveTimeoutError
+    from collectives.errors import MismatchError as MismatchError
+    from collectives.errors import PeerFailedError as PeerFailedError
     from collectives.memory import empty as empty
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _LAZY = {
+    "AbortedError": "collectives.errors",
+    "ClosedError": "collectives.errors",
+    "CollectiveTimeoutError": "collectives.errors",
+    "CollectivesError": "collectives.errors",
     "Communicator": "collectives.communicator",
+    "MismatchError": "collectives.errors",
     "Options": "collectives.backend",
+    "PeerFailedError": "collectives.errors",
     "empty": "collectives.memory",
 }
 
-__all__ = ["Communicator", "Options", "__version__", "empty"]
+__all__ = [
+    "AbortedError",
+    "ClosedError",
+    "CollectiveTimeoutError",
+    "CollectivesError",
+    "Communicator",
+    "MismatchError",
+    "Options",
+    "PeerFailedError",
+    "__version__",
+    "empty",
+]
 
 # Inside `import torch` an exception would break torch itself: there autoload() registers, and only warns.
 if not getattr(torch.__spec__, "_initializing", False):
