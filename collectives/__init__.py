@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # first (libtorch must be loaded before collectives._core, which is linked to it)
 
-from collectives import _torch_entry
+from collectives import _loader, _torch_entry
 
 if TYPE_CHECKING:
     from collectives.backend import Options as Options
@@ -59,7 +59,9 @@ if not getattr(torch.__spec__, "_initializing", False):
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name, or a submodule, when it is first used."""
+    """Load a public name, or the extension, when it is first used."""
+    if name == "_core":
+        return _loader.load_core()
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'collectives' has no attribute {name!r}")

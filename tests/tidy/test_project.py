@@ -50,7 +50,7 @@ def test_the_changelog_has_the_version_and_an_unreleased_section() -> None:
 def test_there_is_one_version() -> None:
     from collectives import _core
 
-    assert _core.__version__ == collectives.__version__
+    assert _core.library_info()["version"] == collectives.__version__
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "version" in project["dynamic"]
     assert "version" not in project
