@@ -42,8 +42,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--synthetic", action="store_true", help="use the seeded generator, download nothing")
     parser.add_argument("--seed", type=int, default=1, help="of the split, weights and order of the data (default 1)")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of the PNG (default %(default)s)")
-    parser.add_argument("--max-comm-share", type=float, default=results.MAX_COMM_SHARE, metavar="X",
-                        help="fail if collectives takes more than X of gloo's communication time (default %(default)s)")
+    parser.add_argument(
+        "--max-comm-share",
+        type=float,
+        default=results.MAX_COMM_SHARE,
+        metavar="X",
+        help="fail if collectives takes more than X of gloo's communication time (default %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help="one epoch on a fifth of the data; AUC bound 0.6")
     args = parser.parse_args(argv)
     args.backends = tuple(name.strip() for name in args.backends.split(",") if name.strip())
@@ -54,8 +59,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     if not args.backends:
         parser.error("--backends names none")
     if results.OURS in args.backends and importlib.util.find_spec(results.OURS) is None:
-        parser.error(f"the collectives package is not installed in {sys.executable}: run 'make demo', or "
-                     "'pip install --no-build-isolation .' in the repository")
+        parser.error(
+            f"the collectives package is not installed in {sys.executable}: run 'make demo', or "
+            "'pip install --no-build-isolation .' in the repository"
+        )
     unknown = [name for name in args.backends if name != results.OURS and not dist.is_backend_available(name)]
     if unknown:
         parser.error(f"--backends: torch has no backend {', '.join(unknown)}")
@@ -73,8 +80,10 @@ def load_data(args: argparse.Namespace) -> movielens.ClickData:
             print(f"data: no package index can be reached ({error})")
             print("data: MovieLens-100k is not at hand, so the seeded generator takes its place", flush=True)
     generated = synthetic.generate(args.seed)
-    print(f"data: {generated.name}, seed {args.seed}; the AUC bound is {generated.auc_bound:.4f}, "
-          f"{synthetic.CEILING_SHARE:.0%} of the way from chance to what a perfect model reaches")
+    print(
+        f"data: {generated.name}, seed {args.seed}; the AUC bound is {generated.auc_bound:.4f}, "
+        f"{synthetic.CEILING_SHARE:.0%} of the way from chance to what a perfect model reaches"
+    )
     return generated
 
 
@@ -107,8 +116,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.quick:
         loaded, args.epochs = shorten(loaded), 1
     labels = results.make_labels(args.backends)
-    print(f"job:  {loaded.impressions:,} impressions, {loaded.users:,} users, {loaded.items:,} items; "
-          f"{args.ranks} ranks, {args.epochs} epochs, seed {args.seed}; {', '.join(labels)} taking turns")
+    print(
+        f"job:  {loaded.impressions:,} impressions, {loaded.users:,} users, {loaded.items:,} items; "
+        f"{args.ranks} ranks, epochs: {args.epochs}, seed {args.seed}; {', '.join(labels)} taking turns"
+    )
     print(f"on:   {machine()}", flush=True)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="collectives-demo-") as scratch:
@@ -127,8 +138,10 @@ def main(argv: list[str] | None = None) -> int:
         figures = results.load(job.run_dir, args.backends, args.ranks, warm_up=job.round_steps)
     print()
     print(report.table(figures))
-    print("Step and communication are medians over the steps; communication is the all_reduce of the gradients alone,\n"
-          "the minimum over the ranks, as waiting for a late peer is not communication.")
+    print(
+        "Step and communication are medians over the steps; communication is the all_reduce of the gradients alone,\n"
+        "the minimum over the ranks, as waiting for a late peer is not communication."
+    )
     picture = args.out / "movielens.png"
     title = f"Click model on {loaded.name}: {' and '.join(labels)}"
     report.draw(figures, title, f"{args.ranks} ranks, seed {args.seed}, on {machine()}", picture)
@@ -137,9 +150,14 @@ def main(argv: list[str] | None = None) -> int:
     for sentence in wrong:
         print(f"FAILED: {sentence}", file=sys.stderr)
     if not wrong:
-        print(f"all well: losses equal, AUC at least {loaded.auc_bound:.2f}"
-              + (f", communication within {args.max_comm_share:g} of gloo's"
-                 if {results.OURS, results.BASELINE} <= set(args.backends) else ""))
+        print(
+            f"all well: losses equal, AUC at least {loaded.auc_bound:.2f}"
+            + (
+                f", communication within {args.max_comm_share:g} of gloo's"
+                if {results.OURS, results.BASELINE} <= set(args.backends)
+                else ""
+            )
+        )
     return 1 if wrong else 0
 
 
