@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from collectives import _core, _rendezvous, config
+import collectives._core as _core
+from collectives import _rendezvous, config
 
 if TYPE_CHECKING:
     from torch.distributed import Store

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from collectives import _core, config
+import collectives._core as _core
+from collectives import config
 
 
 def empty(shape: int | Sequence[int], dtype: torch.dtype | str | None = None) -> torch.Tensor:
