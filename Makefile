@@ -15,6 +15,9 @@ PY := $(BIN)/python
 EXT := build/ext
 NATIVE := build/native
 STAMPS := $(VENV)/.collectives
+# Containers run as root; Open MPI asks for this to be said twice.
+export OMPI_ALLOW_RUN_AS_ROOT ?= 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 # The programs of the environment (cmake, ninja, mpirun) come before the system's.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -63,10 +66,15 @@ $(STAMPS)/editable: pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(STAMPS)/
 	    --config-settings=build-dir=$(EXT) --editable .
 	@touch $@
 
+# A changed file is renamed into place: a process that runs the old one keeps it.
 build: $(STAMPS)/editable  ## .venv with the pinned dependencies, and the extension built into it
 	@cmake --build $(EXT) --parallel $(JOBS)
-	@cmake --install $(EXT) --component python \
-	    --prefix "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" | grep -v Up-to-date || true
+	@cmake --install $(EXT) --component python --prefix $(EXT)/installed >/dev/null
+	@site=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/collectives; \
+	for file in $(EXT)/installed/collectives/*; do \
+	    name=$${file##*/}; \
+	    cmp -s $$file $$site/$$name || { cp $$file $$site/.$$name.new && mv $$site/.$$name.new $$site/$$name; }; \
+	done
 
 # ---- tests ---------------------------------------------------------------------------------------------------------
 

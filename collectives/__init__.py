@@ -65,6 +65,8 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'collectives' has no attribute {name!r}")
+    if module != "collectives.errors":
+        _loader.load_core()  # a broken build is explained here, before a module of ours trips over it
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value

@@ -48,4 +48,5 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> Any:
     """Make the backend of one process group; c10d calls it with (DistributedBackendOptions, pg_options)."""
+    importlib.import_module("collectives._loader").load_core()
     return importlib.import_module("collectives.backend").create_backend(options, backend_options)
