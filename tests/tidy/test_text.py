@@ -94,7 +94,7 @@ def test_nothing_unwanted_in_any_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["# TODO: later", "see /work/main/x", "cd /root/x", "the agent said", "<" * 7 + " HEAD"]
+    "line", ["# TODO: later", "see /work/main/x", "cd /root/x", "a subagent said", "<" * 7 + " HEAD"]
 )
 def test_an_unwanted_line_is_found(line: str) -> None:
     assert unwanted(f"fine\n{line}\n")
