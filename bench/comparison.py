@@ -70,7 +70,9 @@ def validate(document: Any) -> None:
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"no document of schema {SCHEMA}")
-    missing = [key for key in ("machine", "launches", "mpi", "rounds", "samples", "failures") if key not in document]
+    missing = [
+        key for key in ("machine", "launches", "mpi", "rounds", "samples", "checks", "failures") if key not in document
+    ]
     if missing:
         raise ValueError(f"the comparison lacks {', '.join(missing)}")
 
@@ -132,7 +134,8 @@ def markdown(document: dict[str, Any]) -> str:
     """The README's tables: the promises, then every figure."""
     validate(document)
     samples, mpi = document["samples"], document["mpi"]
-    parts = [_preface(document), _verdict_table(targets.verdicts(samples, mpi))]
+    rows = [*_verdict_rows(targets.verdicts(samples, mpi)), *_limit_rows(document["checks"])]
+    parts = [_preface(document), _grid(["what", "needed", "worst reached", "verdict"], rows)]
     for ranks in sorted({sample["ranks"] for sample in samples}):
         here = [s for s in samples if s["ranks"] == ranks]
         parts.append(f"**{ranks} ranks: core against the best MPI**\n\n" + _mpi_table(merge(here, mpi), mpi))
@@ -149,8 +152,8 @@ def _preface(document: dict[str, Any]) -> str:
     counted = ", ".join(f"{count} {mode}" for mode, count in sorted(modes.items()))
     unseen = " and ".join(mode for mode in ("near", "far") if not modes[mode])
     lines = [
-        f"{machine.heading(document['machine'])}. {document['rounds']} rounds, launches in turn; launches by the cores' "
-        f"mode before and after them: {counted or 'none'}. Median microseconds of the slowest rank; a ratio is the "
+        f"{machine.heading(document['machine'])}. {document['rounds']} rounds, launches in turn, by the cores' "
+        f"mode before and after: {counted or 'none'}. Median microseconds of the slowest rank; a ratio is the "
         "peer's time over ours in the same processes, median of the rounds."
     ]
     if unseen:
@@ -175,7 +178,17 @@ def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([_line(columns), _line(["---"] * len(columns)), *(_line(row) for row in rows)])
 
 
-def _verdict_table(all_verdicts: Sequence[targets.Verdict]) -> str:
+def _limit_rows(checks: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = []
+    for limit in targets.LIMITS:
+        worst = limit.worst(checks)
+        status = "not measured" if worst is None else "pass" if worst <= limit.most else "fail"
+        reached = "-" if worst is None else f"{worst / limit.unit:.2f}"
+        rows.append([limit.what, f"at most {limit.most / limit.unit:g}", reached, status])
+    return rows
+
+
+def _verdict_rows(all_verdicts: Sequence[targets.Verdict]) -> list[list[str]]:
     rows = []
     for verdict in all_verdicts:
         target, worst = verdict.target, verdict.worst
@@ -190,7 +203,7 @@ def _verdict_table(all_verdicts: Sequence[targets.Verdict]) -> str:
             status += f"; {missing[0].place}: {missing[0].reason}"
         sign = "at most" if target.rival == "added_us" else "at least"
         rows.append([target.what, f"{sign} {target.needed:g}", reached, status])
-    return _grid(["what", "needed", "worst reached", "verdict"], rows)
+    return rows
 
 
 def _mpi_table(rows: Sequence[dict[str, Any]], mpi: Sequence[str]) -> str:

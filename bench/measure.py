@@ -93,7 +93,7 @@ def _verify(world: World, peer: Peer, case: Case, buffers: Buffers, call: Call) 
     if wrong_ranks:
         rank, count = wrong_ranks[0]
         what = "late ranks not waited for" if case.operation.name == "barrier" else f"of {case.count} elements"
-        return Measurement(error=f"wrong result: {count} {what}, on rank {rank}", wrong=count)
+        return Measurement(error=f"wrong result: {count} {what} on rank {rank}", wrong=count)
     return None
 
 

@@ -148,12 +148,14 @@ class Sweep:
         return found
 
 
-def residency(world: World, peers: Sequence[Peer], options: Options) -> dict[str, Any]:
+def residency(world: World, peers: Sequence[Peer]) -> dict[str, Any]:
     """What the peers hold and burn: CPU while idle, and core's shared staging memory (its part of a rank)."""
     world.quiet_barrier()
     checks: dict[str, Any] = {"idle_cpu_fraction": world.agree_maximum(machine.idle_cpu_fraction())}
-    if any(peer.name == "core" for peer in peers):
-        # Every rank maps every rank's segment, so the mapped bytes are those of all ranks.
+    names = {peer.name for peer in peers}
+    if "core" in names and "core_zero_copy" not in names:
+        # Every rank maps every rank's segment, so the mapped bytes are those of all ranks. Beside the zero-copy peer
+        # the memory that users allocated would be counted too.
         checks["staging_bytes_a_rank"] = world.agree_maximum(machine.memfd_bytes() / world.size)
     return checks
 
@@ -180,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
         "peers": described,
         "modes": sweep.modes,
         "probe": sweep.probed,
-        "checks": residency(world, peers, options),
+        "checks": residency(world, peers),
         "results": sweep.results(),
     }
     report.add_comparisons(document)

@@ -108,6 +108,27 @@ TARGETS: tuple[Target, ...] = (
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A row on what the process holds or burns: no launch's `check` may exceed `most`; shown in `unit`s."""
+
+    what: str
+    check: str
+    most: float
+    unit: float
+
+    def worst(self, checks: Iterable[dict[str, Any]]) -> float | None:
+        """The largest value of any launch; None where none measured it."""
+        return max((c[self.check] for c in checks if c.get(self.check) is not None), default=None)
+
+
+LIMITS: tuple[Limit, ...] = (
+    Limit("shared staging memory of the core, MiB a rank", "staging_bytes_a_rank", 4 * MIB, MIB),
+    # 1 %: the interpreter's own threads wake now and then
+    Limit("idle between operations, % of a core in the busiest rank", "idle_cpu_fraction", 0.01, 0.01),
+)
+
+
+@dataclass(frozen=True)
 class Cell:
     """One (mode, ranks, op, bytes) of a target: its value, or the reason why there is none."""
 
