@@ -1,10 +1,13 @@
 # Types of the extension module: bindings/module.cc and what it binds. The prose is for `collectives.Communicator`.
 
+import datetime
 from collections.abc import Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 import torch
 from numpy.typing import NDArray
+from torch._C._distributed_c10d import Backend as _C10dBase
+from torch._C._distributed_c10d import ErrorType, Store
 
 _A = TypeVar("_A", bound=Array)
 _C = TypeVar("_C", bound=Communicator)
@@ -318,3 +321,46 @@ def empty(sizes: list[int], dtype: torch.dtype) -> torch.Tensor: ...
 def node_info() -> dict[str, Any]: ...
 def library_info() -> dict[str, Any]: ...
 def dtype_table() -> list[tuple[str, int, list[str]]]: ...
+
+class Options(_C10dBase.Options):
+    """What a process group of this backend may be told (pg_options); see docs/backend.md."""
+
+    def __init__(
+        self,
+        *,
+        timeout: datetime.timedelta | None = None,
+        transports: list[str] = ...,
+        algorithm: str = "",
+        deterministic: bool = False,
+        staging_bytes: int = 0,
+    ) -> None: ...
+    transports: list[str]
+    algorithm: str
+    deterministic: bool
+    staging_bytes: int
+    group_desc: str
+    def copy(self) -> Options: ...
+
+class C10dBackend(_C10dBase):
+    """The backend of a process group; what torch's base class binds comes from there."""
+
+    @property
+    def options(self) -> Options: ...
+    def get_error(self) -> ErrorType: ...
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None: ...
+    def split(self, store: Store | None, ranks: list[int], opts: Any = None) -> C10dBackend | None: ...
+    def merge(self, store: Store, opts: Any, rank: int, size: int) -> C10dBackend: ...
+    def shrink(self, ranks_to_exclude: list[int], shrink_flags: int = 0, opts_override: Any = None) -> C10dBackend: ...
+    def suspend(self) -> None: ...
+    def resume(self) -> None: ...
+    def memory_stats(self) -> dict[str, int]: ...
+
+def create_backend(
+    store: Store,
+    rank: int,
+    size: int,
+    timeout: datetime.timedelta,
+    name: str,
+    global_ranks: list[int],
+    options: Options | None,
+) -> C10dBackend: ...
