@@ -25,7 +25,7 @@ from typing import Any
 # Last, so that an installed package is never shadowed by the source tree.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from bench import cases, comparison, launchers, machine, probe, targets
+from bench import cases, comparison, launchers, machine, probe, report, targets
 from bench.options import parse_size
 
 RUN = Path(__file__).with_name("run.py")
@@ -49,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.05, help="time for a block (default 0.05)")
     parser.add_argument("--ops", default=",".join(row.name for row in cases.OPERATIONS if row.sized))
     parser.add_argument("--mpi-root", type=Path, default=launchers.default_root(), help="where the MPI wheels are kept")
+    parser.add_argument("--wait-quiet", type=float, default=0, metavar="SECONDS", help="wait that long for a quiet CPU")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one launch (default 600)")
     parser.add_argument("--json", dest="json_path", type=Path, default=None, help="write the merged document there")
     parser.add_argument("--markdown", dest="markdown_path", type=Path, default=None, help="write the tables there")
@@ -140,12 +141,20 @@ def compare(options: argparse.Namespace, launches: Sequence[Launch], say: Callab
         for ranks in (int(text) for text in options.ranks.split(",")):
             turn = index % max(1, len(launches))
             for launch in [*launches[turn:], *launches[:turn]]:
+                _wait_until_quiet(options.wait_quiet)
                 mode = _one(document, launch, index, ranks, arguments, options.timeout)
                 passed = time.monotonic() - started
                 say(f"round {index + 1}/{options.rounds}, {ranks} ranks, {launch.name}: {mode}, {passed:.0f} s")
         if options.json_path:  # after each round, so that a run that is cut short is not lost
             options.json_path.write_text(json.dumps(document | {"rounds": index + 1}, indent=1) + "\n")
     return document
+
+
+def _wait_until_quiet(seconds: float) -> None:
+    """Wait until other programs leave the CPU alone, or the seconds are over; the run records what it found."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and machine.busy_fraction(0.5) >= report.QUIET_BELOW:
+        pass  # busy_fraction itself sleeps
 
 
 def _one(

@@ -38,6 +38,7 @@ def samples_of(document: dict[str, Any], launch: str, round_index: int) -> list[
                 "ranks": document["ranks"],
                 "mode": mode["mode"],
                 "round_trip_ns": [mode["round_trip_before_ns"], mode["round_trip_after_ns"]],
+                "others_busy": mode.get("others_busy"),
                 "op": row["op"],
                 "bytes": row["bytes"],
                 "times": {},
@@ -156,6 +157,12 @@ def _preface(document: dict[str, Any]) -> str:
         f"mode before and after: {counted or 'none'}. Median microseconds of the slowest rank; a ratio is the "
         "peer's time over ours in the same processes, median of the rounds."
     ]
+    busy = [s["others_busy"] for s in document["samples"] if s.get("others_busy") is not None]
+    if busy and max(busy) >= report.QUIET_BELOW:
+        lines.append(
+            f"NOT QUIET: other programs used {100 * statistics.median(busy):.0f} % of the CPU in the median launch, "
+            f"{100 * max(busy):.0f} % in the worst: do not trust these figures."
+        )
     if unseen:
         lines.append(f"The cores were never {unseen} in this run: nothing is claimed for that mode.")
     reasons = sorted({f"{name}: {text}" for s in document["samples"] for name, text in s["errors"].items()})

@@ -60,6 +60,21 @@ def idle_cpu_fraction(seconds: float = 0.5) -> float:
     return (time.process_time() - cpu) / (time.perf_counter() - wall)
 
 
+def busy_fraction(seconds: float = 0.2, stat: Path = Path("/proc/stat")) -> float:
+    """Share of all cores' time that anything on this machine used while the caller slept, 0 to 1."""
+    before = _ticks(stat.read_text())
+    time.sleep(seconds)
+    after = _ticks(stat.read_text())
+    total = after[1] - before[1]
+    return (after[0] - before[0]) / total if total else 0.0
+
+
+def _ticks(stat: str) -> tuple[int, int]:
+    """(busy, all) ticks of the first line of /proc/stat: user nice system idle iowait irq softirq steal."""
+    fields = [int(text) for text in stat.split("\n", 1)[0].split()[1:9]]
+    return sum(fields) - fields[3] - fields[4], sum(fields)
+
+
 def _cpu_model() -> str:
     try:
         match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)

@@ -103,7 +103,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--peers", type=_names, default=("all",), help="names in bench/peers, or module:Class (default all)"
     )
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--pin", choices=("auto", "none"), default="auto", help="auto: rank i on core i when they fit")
+    parser.add_argument(
+        "--pin",
+        choices=("auto", "cores", "none"),
+        default="auto",
+        help="cores: rank i on core i when they fit; auto: so under mpirun, not under torchrun",
+    )
     parser.add_argument("--json", dest="json_path", default=None, metavar="FILE", help="write everything there")
     parser.add_argument("--quick", action="store_true", help="a look in seconds: few sizes, two short rounds")
     parser.add_argument("--no-probe", action="store_true", help="leave out the flag round trip and the bandwidth")

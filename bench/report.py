@@ -3,8 +3,8 @@
 Used by run.py and compare.py; includes cases.py and metrics.py.
 
 Document (JSON), `schema` = SCHEMA: machine, options, ranks, launcher, peers (name to {available, version | reason}),
-modes (one a round: round_trip_before_ns, round_trip_after_ns, mode), probe (bandwidth, or why there is none), checks
-(idle_cpu_fraction, staging_bytes_a_rank), results (one a peer, op and size: see `result`).
+modes (one a round: round_trip_before_ns, round_trip_after_ns, mode, others_busy), probe (bandwidth, or why there is
+none), checks (idle_cpu_fraction, staging_bytes_a_rank), results (one a peer, op and size: see `result`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _TOP = {
     "schema": str, "machine": dict, "options": dict, "ranks": int, "launcher": str, "peers": dict, "modes": list,
     "probe": dict, "checks": dict, "results": list,
 }  # fmt: skip
+# Above this share of the CPU used by other programs the figures are not to be trusted.
+QUIET_BELOW = 0.1
 _RESULT = {"op": str, "bytes": int, "peer": str, "rounds": list, "correct": bool}
 
 
@@ -167,6 +169,11 @@ def _notes(document: dict[str, Any]) -> list[str]:
     notes += [f"{name}: {peer['version']}" for name, peer in peers if peer["available"]]
     if document["probe"].get("reason"):
         notes.append(f"probe: not available: {document['probe']['reason']}")
+    busiest = max((one.get("others_busy", 0.0) for one in document["modes"]), default=0.0)
+    if busiest >= QUIET_BELOW:
+        notes.append(
+            f"NOT QUIET: other programs used up to {100 * busiest:.0f} % of the CPU: do not trust these figures"
+        )
     checks = document["checks"]
     if "idle_cpu_fraction" in checks:
         percent = 100 * checks["idle_cpu_fraction"]

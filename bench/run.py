@@ -25,15 +25,19 @@ from bench import cases, machine, metrics, probe, report
 from bench.measure import measure
 from bench.options import Options, parse
 from bench.peers import Peer, PeerUnavailableError, chosen
-from bench.world import LaunchError, World, connect, local_rank_of
+from bench.world import LaunchError, World, connect, launcher_of, local_rank_of
 
 
 def pin(options: Options, environment: dict[str, str]) -> list[int]:
-    """Pin this rank to one core when all ranks of the host fit; returns the cores that the ranks use."""
+    """Pin this rank to one core when all ranks of the host fit; returns the cores that the ranks use.
+
+    Under torchrun only when asked: on one core with its rank, gloo's own thread made 2 MiB two to three times slower.
+    """
     cores = probe.cores_of_host()
     names = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_SIZE", "WORLD_SIZE")
     local_size = next((int(environment[name]) for name in names if name in environment), 1)
-    if options.pin == "auto" and local_size <= len(cores):
+    asked = options.pin == "cores" or (options.pin == "auto" and launcher_of(environment) == "mpirun")
+    if asked and local_size <= len(cores):
         os.sched_setaffinity(0, {cores[local_rank_of(environment)]})
         return cores[:local_size]
     return cores
@@ -86,7 +90,7 @@ class Sweep:
         """All rounds, the mode of the cores before and after each."""
         self.probed = self._probe(self._sizes()).as_json() if self.options.probe else {"reason": "--no-probe"}
         for index in range(self.options.rounds):
-            before = self._round_trip()
+            busy, before = self._others_busy(), self._round_trip()
             for row, count in self.case_list():
                 self._measure_case(index, row, count)
             after = self._round_trip()
@@ -96,6 +100,7 @@ class Sweep:
                     "round_trip_before_ns": before,
                     "round_trip_after_ns": after,
                     "mode": metrics.mode_between(before, after),
+                    "others_busy": max(busy, self._others_busy()),
                 }
             )
 
@@ -127,6 +132,13 @@ class Sweep:
             else:
                 entry |= dataclasses.asdict(block.summary) | {"back_to_back_us": block.back_to_back_us}
             self._rounds.setdefault((row.name, count, peer.name), []).append(entry)
+
+    def _others_busy(self) -> float:
+        """Share of the machine's CPU that other programs take while every rank sleeps."""
+        self.world.quiet_barrier()
+        busy = machine.busy_fraction() if self.world.rank == 0 else 0.0
+        self.world.quiet_barrier()
+        return self.world.agree_maximum(busy)
 
     def _round_trip(self) -> float | None:
         return self._probe(()).round_trip_ns if self.options.probe and "reason" not in self.probed else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pathlib
+import threading
 from typing import Any
 
 import bench_fakes
@@ -100,6 +102,17 @@ def test_memfd_bytes_count_each_segment_once() -> None:
 
 def test_idle_and_busy_are_told_apart() -> None:
     assert machine.idle_cpu_fraction(0.2) < 0.5
+
+
+def test_busy_cores_are_seen(tmp_path: pathlib.Path) -> None:
+    first, second = "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1\n", "cpu  130 0 120 850 0 0 0 0 0 0\ncpu0 1\n"
+    stat = tmp_path / "stat"
+    stat.write_text(first)
+    later = threading.Timer(0.05, stat.write_text, [second])
+    later.start()
+    assert machine.busy_fraction(0.3, stat) == 0.5
+    later.join()
+    assert 0 <= machine.busy_fraction(0.05) <= 1
 
 
 def test_machine_is_described_without_names() -> None:

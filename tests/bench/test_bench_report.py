@@ -85,6 +85,16 @@ def test_the_table_names_figures_and_absent_peers() -> None:
     assert "cores far" in text
 
 
+def test_a_machine_that_was_not_quiet_is_named() -> None:
+    made = document()
+    assert "NOT QUIET" not in report.table(made)
+    made["modes"][0]["others_busy"] = 0.42
+    assert "NOT QUIET: other programs used up to 42 % of the CPU" in report.table(made)
+    compared = merged()
+    compared["samples"] = comparison.samples_of(made, "openmpi", 0)
+    assert "42 % in the worst" in comparison.markdown(compared)
+
+
 def test_the_table_shows_wrong_results_instead_of_figures() -> None:
     made = document()
     made["results"][0] = report.result(
