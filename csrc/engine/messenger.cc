@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kForgottenIds = 1024;
 constexpr int64_t kSelfInlineBytes = 64 * 1024; // to this process itself: copied in the call that matches
 
-void plain_copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void plain_copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
 
 int64_t whole_cells(int64_t bytes) { return bytes / kCellBytes * kCellBytes; }
 

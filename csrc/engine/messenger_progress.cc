@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSelfPieceBytes = 256 * 1024; // copied a pass from this process to itself
 
-void plain_copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void plain_copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
 
 Status nonsense(const std::string& what) { return Status(Code::internal, "corrupt message record: " + what); }
 

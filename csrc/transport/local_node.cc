@@ -205,6 +205,25 @@ bool LocalNode::owns(const void* data, size_t bytes) const {
     return offset >= 0 && offset + int64_t(bytes) <= config_.heap_bytes;
 }
 
+void LocalNode::give_later(std::vector<int64_t> offsets, std::function<bool()> unused) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        garbage_.push_back({std::move(offsets), std::move(unused)});
+    }
+    collect_garbage();
+}
+
+void LocalNode::collect_garbage() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(garbage_, [this](const Garbage& each) {
+        if (!each.unused())
+            return false;
+        for (int64_t offset : each.offsets)
+            arena_->give(offset);
+        return true;
+    });
+}
+
 PeerProcess* LocalNode::find(const Uuid& uuid) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto it = peers_.find(uuid);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -84,6 +85,11 @@ class LocalNode final : public Node {
     int64_t heap_offset(const void* data) const { return static_cast<const uint8_t*>(data) - heap_base(); }
     Arena& arena() { return *arena_; }
 
+    /// Gives ranges of the segment back once `unused()` says so: peers may still look at them. Asked at each call of
+    /// collect_garbage().
+    void give_later(std::vector<int64_t> offsets, std::function<bool()> unused);
+    void collect_garbage();
+
     /// Wakes the threads that sleep on `header`'s bell, if there are any. One load when nobody sleeps. The caller's last
     /// store must have been sequentially consistent.
     static void ring(SegmentHeader* header) {
@@ -132,6 +138,11 @@ class LocalNode final : public Node {
     mutable std::mutex mutex_; // guards the maps
     std::map<Uuid, std::unique_ptr<PeerProcess>> peers_;
     std::map<Uuid, RingRange> rings_;
+    struct Garbage {
+        std::vector<int64_t> offsets;
+        std::function<bool()> unused;
+    };
+    std::vector<Garbage> garbage_;
 };
 
 /// True in a child made by fork(): the library must not be used there.

@@ -82,9 +82,9 @@ bool RingWriter::try_write(const RecordHeader& header, const void* payload, int6
     } else if (out.length > 0) {
         const int64_t start = offset_ + kCellBytes == capacity_ ? 0 : offset_ + kCellBytes;
         const int64_t first = std::min<int64_t>(out.length, capacity_ - start);
-        copy(cell(start), payload, size_t(first));
+        copy(cell(start), payload, first);
         if (first < int64_t(out.length))
-            copy(cell(0), static_cast<const unsigned char*>(payload) + first, size_t(out.length - first));
+            copy(cell(0), static_cast<const unsigned char*>(payload) + first, out.length - first);
     }
     unsigned char* at = cell(offset_);
     std::memcpy(at + sizeof(uint64_t), reinterpret_cast<unsigned char*>(&out) + sizeof(uint64_t),
@@ -163,9 +163,9 @@ void RingReader::read_payload(void* to, CopyFunction copy) const {
     }
     const int64_t start = offset_ + kCellBytes == capacity_ ? 0 : offset_ + kCellBytes;
     const int64_t first = std::min<int64_t>(header_.length, capacity_ - start);
-    copy(to, data_ + start, size_t(first));
+    copy(to, data_ + start, first);
     if (first < int64_t(header_.length))
-        copy(static_cast<unsigned char*>(to) + first, data_, size_t(header_.length - first));
+        copy(static_cast<unsigned char*>(to) + first, data_, header_.length - first);
 }
 
 void RingReader::pop() {

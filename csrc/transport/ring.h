@@ -28,7 +28,7 @@ constexpr int64_t kInlineBytes = 32; // an eager payload up to this long lies in
 
 /// How payload gets into and out of the ring. It must be ordinary memory order once it returns: a function that uses
 /// streaming stores ends with the store fence they need.
-using CopyFunction = void (*)(void* to, const void* from, size_t bytes);
+using CopyFunction = void (*)(void* to, const void* from, int64_t bytes); // kernels::copy_fn fits
 
 enum class RecordKind : uint8_t {
     none,

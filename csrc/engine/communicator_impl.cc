@@ -1,0 +1,282 @@
+// Running collectives: inline on the caller's thread, or from the queue; and how a communicator fails.
+#include "engine/communicator_impl.h"
+
+#include <cstring>
+
+#include "base/check.h"
+
+namespace collectives {
+namespace {
+
+std::atomic<InterruptCheck> g_interrupt_check{nullptr};
+
+kernels::Store staging_store(const std::string& wish) {
+    if (wish == "on")
+        return kernels::Store::streaming;
+#if defined(__x86_64__)
+    // A line that another core has read is costly to store into on AMD (its ownership travels), not on Intel: measured.
+    if (wish == "auto" && __builtin_cpu_is("amd"))
+        return kernels::Store::streaming;
+#endif
+    return kernels::Store::plain;
+}
+
+std::string seconds(int64_t ns) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g s", double(ns) / 1e9);
+    return text;
+}
+
+} // namespace
+
+void set_interrupt_check(InterruptCheck check) { g_interrupt_check.store(check); }
+
+Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootstrap& bootstrap,
+                            std::shared_ptr<Communicator>* out) {
+    if (in_forked_child())
+        return Status(Code::closed, "collectives cannot be used in a child made by fork()");
+    if (config.world_size < 1 || config.rank < 0 || config.rank >= config.world_size)
+        return Status(Code::invalid_argument, "rank " + std::to_string(config.rank) + " is outside a group of " +
+                                                  std::to_string(config.world_size) + " ranks");
+    if (config.world_size > 64)
+        return Status(Code::unsupported, "a group of " + std::to_string(config.world_size) +
+                                             " ranks on one host: shared memory serves up to 64");
+    if (!config.algorithm.empty() && find_algorithm(config.algorithm.c_str()) == nullptr)
+        return Status(Code::invalid_argument, "no algorithm is named '" + config.algorithm + "'");
+    auto& local = static_cast<LocalNode&>(node);
+    for (const std::string& name : config.transports)
+        if (name != "shm" && name != "inproc")
+            return Status(Code::invalid_argument, "no transport is named '" + name + "': there are shm and inproc");
+    std::unique_ptr<Group> group;
+    int64_t deadline = deadline_after(monotonic_ns(), config.timeout_ns);
+    COLLECTIVES_RETURN_IF_ERROR(Group::create(local, config, bootstrap, deadline, &group));
+    std::vector<int> everyone(static_cast<size_t>(config.world_size));
+    for (int q = 0; q < config.world_size; ++q)
+        everyone[size_t(q)] = q;
+    std::unique_ptr<Bootstrap> own;
+    if (config.world_size > 1)
+        own = bootstrap.sub("group", everyone);
+    auto communicator = std::make_shared<CommunicatorImpl>(local, config, std::move(group), std::move(own));
+    COLLECTIVES_RETURN_IF_ERROR(communicator->open());
+    *out = std::move(communicator);
+    return {};
+}
+
+CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, std::unique_ptr<Group> group,
+                                   std::unique_ptr<Bootstrap> bootstrap)
+    : node_(node), engine_(ProgressEngine::of(node)), config_(std::move(config)), group_(std::move(group)),
+      bootstrap_(std::move(bootstrap)), operation_(*group_), timeout_ns_(config_.timeout_ns) {
+    planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
+    planner_.stage_store = staging_store(node.config().streaming_stores);
+}
+
+Status CommunicatorImpl::open() {
+    engine_.set_local_ranks(config_.world_size);
+    MessageGroup group{group_->id(), config_.name, config_.rank, {}, config_.global_ranks};
+    for (int q = 0; q < config_.world_size; ++q) {
+        int slot = Messenger::kNoPeer;
+        if (PeerProcess* peer = group_->member(q).process)
+            COLLECTIVES_RETURN_IF_ERROR(engine_.slot_of(peer, &slot));
+        group.slots.push_back(slot);
+    }
+    if (config_.world_size == 1)
+        group.id = reinterpret_cast<uint64_t>(this);
+    message_id_ = group.id;
+    return engine_.messenger().add_communicator(std::move(group));
+}
+
+CommunicatorImpl::~CommunicatorImpl() {
+    if (!in_forked_child())
+        engine_.messenger().forget_communicator(message_id_);
+}
+
+int64_t CommunicatorImpl::timeout_or_default(int64_t timeout_ns) const {
+    return timeout_ns < 0 ? timeout_ns_.load(std::memory_order_relaxed) : timeout_ns;
+}
+
+void CommunicatorImpl::disown() {
+    owned_.store(false, std::memory_order_release);
+    if (queued_.load(std::memory_order_acquire) != 0)
+        engine_.ring_own(); // somebody queued while we held it
+}
+
+Status CommunicatorImpl::check_usable() const {
+    if (failed_.load(std::memory_order_acquire))
+        return error();
+    if (in_forked_child())
+        return Status(Code::closed, "group '" + config_.name + "' cannot be used in a child made by fork()");
+    return {};
+}
+
+Status CommunicatorImpl::run(const Call& call, int64_t timeout_ns) {
+    COLLECTIVES_RETURN_IF_ERROR(check_usable());
+    COLLECTIVES_RETURN_IF_ERROR(validate(call));
+    if (config_.world_size == 1)
+        return run_alone(call);
+    if (queued_.load(std::memory_order_acquire) != 0 || !try_own())
+        return start(call, timeout_ns)->wait();
+    if (queued_.load(std::memory_order_acquire) != 0) { // somebody was faster: stay behind it
+        disown();
+        return start(call, timeout_ns)->wait();
+    }
+    Status status = run_inline(call, timeout_ns);
+    disown();
+    return status;
+}
+
+Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
+    if (int dead = group_->dead_member(); dead >= 0)
+        return fail(Status(Code::peer_failed, group_->name_of(dead) + " died"), dead, &call);
+    operation_.begin(call, planner_, issued_.fetch_add(1, std::memory_order_relaxed) + 1);
+    Operation::State state = operation_.advance();
+    if (state == Operation::State::blocked) {
+        Status trouble_found;
+        operation_started_ns_ = monotonic_ns();
+        int64_t timeout = timeout_or_default(timeout_ns), deadline = deadline_after(operation_started_ns_, timeout);
+        bool moved = engine_.wait(
+            [&] {
+                state = operation_.advance();
+                return state != Operation::State::blocked;
+            },
+            [&] {
+                trouble_found = trouble(deadline, timeout);
+                return !trouble_found.ok();
+            });
+        if (!moved) {
+            operation_.abandon();
+            return trouble_found;
+        }
+    }
+    if (state == Operation::State::failed)
+        return fail(operation_.failure(), operation_.culprit(), nullptr);
+    return {};
+}
+
+Status CommunicatorImpl::run_alone(const Call& call) {
+    issued_.fetch_add(1, std::memory_order_relaxed);
+    auto start_of = [](const Blocks& b) { return b.ptrs != nullptr ? b.ptrs[0] : b.base; };
+    int64_t count = call.kind == Collective::barrier ? 0 : call.in.count_of(0);
+    void *in = start_of(call.in), *out = start_of(call.out);
+    if (count == 0)
+        return {};
+    bool reducing = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
+                    call.kind == Collective::reduce_scatter;
+    if (reducing && call.op == ReduceOp::premul_sum)
+        kernels::scale_fn(call.dtype)(out, in, count, call.factor_re, call.factor_im);
+    else if (in != out)
+        kernels::copy_fn(kernels::Store::plain)(out, in, count * int64_t(size_of(call.dtype)));
+    return {};
+}
+
+/// What is wrong, looked at now and then while an operation waits. The caller owns the operation. Fails on trouble.
+Status CommunicatorImpl::trouble(int64_t deadline_ns, int64_t timeout_ns) {
+    if (failed_.load(std::memory_order_acquire))
+        return error();
+    int culprit = -1;
+    if (Status status = group_->peer_trouble(operation_.awaited_phase(), &culprit); !status.ok())
+        return fail(status, culprit, operation_.active() ? &operation_.call() : nullptr);
+    if (monotonic_ns() >= deadline_ns)
+        return fail(timeout_error(timeout_ns), -1, nullptr);
+    if (operation_.active())
+        look_for_interrupt(describe(operation_.call(), config_.rank));
+    return error();
+}
+
+void CommunicatorImpl::look_for_interrupt(const std::string& what) {
+    if (InterruptCheck check = g_interrupt_check.load(); check != nullptr && check())
+        (void)fail(Status(Code::interrupted, what + " of group '" + config_.name + "' was interrupted"), config_.rank, nullptr);
+}
+
+Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
+    std::string text = describe(operation_.call(), config_.rank) + " #" + std::to_string(operation_.sequence()) +
+                       " of group '" + config_.name + "' on " + group_->name_of(config_.rank) + " timed out after " +
+                       seconds(timeout_ns) + ": still waiting for ";
+    std::vector<int> missing = operation_.missing_ranks();
+    for (size_t i = 0; i < missing.size(); ++i)
+        text += (i ? ", " : "") + group_->name_of(missing[i]);
+    text += ", silent for " + seconds(monotonic_ns() - operation_started_ns_) +
+            "; a rank that is stopped, slow, or calls something else keeps the others waiting";
+    return Status(Code::timeout, text);
+}
+
+/// Becomes, or repeats, the first failure; shows it to the peers. `call`: put its description before the message.
+Status CommunicatorImpl::fail(Status status, int culprit, const Call* call) {
+    if (call != nullptr)
+        status = Status(status.code(), describe(*call, config_.rank) + " #" + std::to_string(sequence()) +
+                                           " of group '" + config_.name + "' on " + group_->name_of(config_.rank) +
+                                           ": " + status.message());
+    Status first;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (failure_.ok()) {
+            failure_ = status;
+            group_->publish_failure(status.code(), culprit, status.message());
+        }
+        first = failure_;
+        failed_.store(true, std::memory_order_release);
+    }
+    engine_.messenger().fail_communicator(message_id_, first);
+    engine_.ring_own();
+    return first;
+}
+
+Status CommunicatorImpl::error() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return failure_;
+}
+
+void CommunicatorImpl::abort(const std::string& reason) {
+    if (in_forked_child())
+        return;
+    (void)fail(Status(Code::aborted, "group '" + config_.name + "' was aborted on " + group_->name_of(config_.rank) + ": " +
+                                   reason),
+         config_.rank, nullptr);
+}
+
+Status CommunicatorImpl::close(int64_t timeout_ns) {
+    if (in_forked_child() || closed_.exchange(true))
+        return {};
+    Status status;
+    if (!failed_.load() && queued_.load() != 0) {
+        ProgressEngine::Helping helping(engine_);
+        int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
+        bool drained = engine_.wait([&] { engine_.pass(); return queued_.load() == 0; },
+                                    [&] {
+                                        engine_.look_around();
+                                        return monotonic_ns() >= deadline;
+                                    });
+        if (!drained)
+            status = fail(Status(Code::timeout, "closing group '" + config_.name + "': operations were still running "
+                                                "after " + seconds(timeout_ns)),
+                          config_.rank, nullptr);
+    }
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (failure_.ok())
+            failure_ = Status(Code::closed, "group '" + config_.name + "' was closed on this rank");
+        failed_.store(true, std::memory_order_release);
+        group_->publish_failure(Code::closed, config_.rank, "closed");
+    }
+    engine_.messenger().forget_communicator(message_id_);
+    engine_.ring_own();
+    return status;
+}
+
+std::string CommunicatorImpl::describe_plan(const Call& call) const {
+    Shape shape = shape_of(call, config_.rank, config_.world_size, group_->half_bytes(), planner_);
+    std::string text = describe(call, config_.rank) + ":";
+    for (int i = 0; i < kAlgorithmCount; ++i) {
+        const Algorithm& row = *kAlgorithms[i];
+        if (row.kind != call.kind)
+            continue;
+        bool chosen = &row == choose_algorithm(shape, planner_);
+        text += std::string("\n  ") + (chosen ? "* " : "  ") + row.name + ": " + row.cost;
+        if (row.mapped)
+            text += wants_notes(shape, planner_) ? " (taken when all ranks' buffers are shared memory)" : " (too small)";
+        else if (!row.applies(shape))
+            text += " (does not apply)";
+    }
+    return text;
+}
+
+} // namespace collectives

@@ -1,0 +1,196 @@
+// Forming a group: one bootstrap round that carries each rank's hello and where its memory lies, then attaching. And what
+// a rank shows of itself afterwards: phases, failures.
+#include "engine/group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace collectives {
+namespace {
+
+// What a rank tells its peers besides its hello.
+struct Setup {
+    uint64_t id;
+    int64_t control_offset, staging_offset, staging_bytes;
+};
+
+constexpr int64_t kSmallGroupsReserve = 5 << 18;   // kept from large grants, so that a thousand groups fit
+constexpr int64_t kLargestGrant = 1 << 20;
+
+int64_t smallest_grant(int world_size) {
+    int64_t half = (world_size + 1) * 64 + (world_size * 8 + 63) / 64 * 64;
+    return std::max<int64_t>(1024, 2 * half);
+}
+
+bool still_looking(const Member& peer) {
+    if (peer.process == nullptr || peer.process->dead.load(std::memory_order_relaxed))
+        return false;
+    return peer.control->failure.code.load(std::memory_order_acquire) == 0;
+}
+
+} // namespace
+
+Status Group::take_memory(const CommunicatorConfig& config) {
+    node_.collect_garbage();
+    Arena& arena = node_.arena();
+    control_offset_ = arena.take(sizeof(ControlBlock));
+    int64_t least = smallest_grant(config.world_size);
+    int64_t wish = (arena.free_bytes() - kSmallGroupsReserve) / 2 / 4096 * 4096;
+    wish = std::clamp(std::min(wish, config.staging_bytes > 0 ? config.staging_bytes : kLargestGrant), least, kLargestGrant);
+    for (staging_bytes_ = wish; (staging_offset_ = arena.take(staging_bytes_)) < 0 && staging_bytes_ > least;)
+        staging_bytes_ = std::max(least, staging_bytes_ / 2 / 128 * 128);
+    if (control_offset_ < 0 || staging_offset_ < 0)
+        return Status(Code::internal,
+                      "no shared staging memory is left for group '" + name_ + "' of " +
+                          std::to_string(config.world_size) + " ranks: " + std::to_string(arena.used_bytes()) +
+                          " bytes are in use by other groups; destroy groups that are no longer needed");
+    std::memset(node_.segment_base() + control_offset_, 0, sizeof(ControlBlock));
+    return {};
+}
+
+Status Group::join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns) {
+    Setup mine{0, control_offset_, staging_offset_, staging_bytes_};
+    static std::atomic<uint64_t> counter{0};
+    std::memcpy(&mine.id, node_.hello().uuid.data(), sizeof mine.id);
+    mine.id += 0x9e3779b97f4a7c15ull * ++counter;
+    std::string message(reinterpret_cast<const char*>(&mine), sizeof mine);
+    std::vector<std::string> all;
+    COLLECTIVES_RETURN_IF_ERROR(bootstrap.all_gather(message + node_.hello().encode(), &all, deadline_ns));
+    if (int(all.size()) != config.world_size)
+        return Status(Code::internal, "the bootstrap gave " + std::to_string(all.size()) + " entries for a group of " +
+                                          std::to_string(config.world_size));
+    std::vector<Hello> hellos(all.size());
+    std::vector<Setup> setups(all.size());
+    for (size_t q = 0; q < all.size(); ++q) {
+        if (all[q].size() < sizeof(Setup))
+            return Status(Code::internal, "rank " + std::to_string(q) + " announced itself with too few bytes");
+        std::memcpy(&setups[q], all[q].data(), sizeof(Setup));
+        COLLECTIVES_RETURN_IF_ERROR(Hello::decode(std::string_view(all[q]).substr(sizeof(Setup)), &hellos[q]));
+    }
+    std::vector<PeerProcess*> peers;
+    COLLECTIVES_RETURN_IF_ERROR(node_.attach_all(hellos, deadline_ns, &peers));
+    id_ = setups[0].id;
+    int64_t agreed = staging_bytes_;
+    for (const Setup& s : setups)
+        agreed = std::min(agreed, s.staging_bytes);
+    if (agreed < staging_bytes_)
+        node_.arena().trim(staging_offset_, agreed);
+    staging_bytes_ = agreed / 128 * 128;
+    members_.resize(all.size());
+    for (size_t q = 0; q < all.size(); ++q) {
+        Member& m = members_[q];
+        m.process = peers[q];
+        uint8_t* segment = m.process ? m.process->segment->base() : node_.segment_base();
+        int64_t limit = m.process ? m.process->segment->bytes() : node_.config().segment_bytes;
+        if (setups[q].control_offset < 0 || setups[q].staging_offset < 0 ||
+            setups[q].control_offset + int64_t(sizeof(ControlBlock)) > limit ||
+            setups[q].staging_offset + staging_bytes_ > limit)
+            return Status(Code::internal, "rank " + std::to_string(q) + " named memory outside its segment");
+        m.header = reinterpret_cast<SegmentHeader*>(segment);
+        m.control = reinterpret_cast<ControlBlock*>(segment + setups[q].control_offset);
+        m.staging = segment + setups[q].staging_offset;
+        m.heap = m.process ? m.process->heap->base() : node_.heap_base();
+        m.host = hellos[q].host;
+        m.pid = hellos[q].pid;
+    }
+    return {};
+}
+
+Status Group::create(LocalNode& node, const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns,
+                     std::unique_ptr<Group>* out) {
+    std::unique_ptr<Group> group(new Group(node));
+    group->rank_ = config.rank;
+    group->name_ = config.name;
+    group->global_ranks_ = config.global_ranks;
+    if (config.world_size == 1) {
+        group->members_.resize(1);
+        group->members_[0].header = node.header();
+        group->members_[0].heap = node.heap_base();
+        group->members_[0].host = node.hello().host;
+        group->members_[0].pid = node.hello().pid;
+    } else {
+        COLLECTIVES_RETURN_IF_ERROR(group->take_memory(config));
+        COLLECTIVES_RETURN_IF_ERROR(group->join(config, bootstrap, deadline_ns));
+    }
+    *out = std::move(group);
+    return {};
+}
+
+Group::~Group() {
+    if (control_offset_ < 0 || in_forked_child())
+        return;
+    if (staging_offset_ < 0) {
+        node_.arena().give(control_offset_);
+        return;
+    }
+    if (!members_.empty())
+        publish_failure(Code::closed, rank_, "closed");
+    // A peer may still be reading our last phase: the memory is free when all have closed, failed or ended.
+    node_.give_later({control_offset_, staging_offset_}, [peers = members_] {
+        return std::none_of(peers.begin(), peers.end(), still_looking);
+    });
+}
+
+void Group::publish(uint64_t fingerprint) {
+    uint64_t next = ++phase_;
+    own_phase_[next & 1] = next;
+    own_fingerprint_[next & 1] = fingerprint;
+    PhaseLine& line = own_line(next);
+    line.fingerprint.store(fingerprint, std::memory_order_relaxed);
+    line.phase.exchange(next, std::memory_order_seq_cst); // with ring(): a sleeper sees the phase, or we see the sleeper
+    for (Member& m : members_)
+        if (m.process != nullptr)
+            LocalNode::ring(m.header);
+}
+
+void Group::publish_failure(Code code, int culprit, const std::string& text) {
+    if (failure_published_ || members_.size() < 2)
+        return;
+    failure_published_ = true;
+    FailureRecord& record = self().control->failure;
+    std::strncpy(record.text, text.c_str(), sizeof record.text - 1);
+    record.culprit.store(culprit, std::memory_order_relaxed);
+    record.code.store(uint32_t(code), std::memory_order_seq_cst);
+    for (Member& m : members_)
+        if (m.process != nullptr)
+            LocalNode::ring(m.header);
+}
+
+Status Group::peer_trouble(uint64_t phase, int* culprit) {
+    for (int q = 0; q < size(); ++q) {
+        Member& m = member(q);
+        if (m.process == nullptr)
+            continue;
+        bool lags = arrived(q, phase) == Arrival::no;
+        bool left = m.header->state.load(std::memory_order_acquire) == uint32_t(ProcessState::leaving);
+        Code code = Code(m.control->failure.code.load(std::memory_order_acquire));
+        *culprit = q;
+        if (code != Code::ok && code != Code::closed) {
+            *culprit = m.control->failure.culprit.load(std::memory_order_relaxed);
+            return Status(code == Code::mismatch ? Code::mismatch : Code::peer_failed,
+                          name_of(q) + " failed: " + m.control->failure.text);
+        }
+        if (m.process->dead.load(std::memory_order_acquire) && !left)
+            return Status(Code::peer_failed, name_of(q) + " died");
+        if (lags && left)
+            return Status(Code::peer_failed, name_of(q) + " has exited");
+        if (lags && code == Code::closed)
+            return Status(Code::peer_failed, name_of(q) + " has closed the group");
+    }
+    return {};
+}
+
+std::string Group::name_of(int q) const {
+    const Member& m = members_[size_t(q)];
+    std::string text = "rank " + std::to_string(q);
+    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != q)
+        text += " (rank " + std::to_string(global_ranks_[size_t(q)]) + " of the job, ";
+    else
+        text += " (";
+    return text + "process " + std::to_string(m.pid) + " on host " + m.host + ")";
+}
+
+} // namespace collectives

@@ -1,0 +1,115 @@
+// Group: the memory that the members of one communicator share, and how far each of them has got. Below the operation,
+// above the node. Private to the engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/communicator.h"
+#include "transport/local_node.h"
+
+namespace collectives {
+
+struct Member {
+    PeerProcess* process = nullptr; // null: this rank
+    SegmentHeader* header = nullptr;
+    ControlBlock* control = nullptr;
+    uint8_t* staging = nullptr;
+    uint8_t* heap = nullptr;
+    std::string host;
+    int64_t pid = 0;
+    uint64_t seen = 0; // the highest phase that we know it published
+};
+
+class Group {
+  public:
+    static Status create(LocalNode& node, const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns,
+                         std::unique_ptr<Group>* out);
+    ~Group();
+
+    int rank() const { return rank_; }
+    int size() const { return int(members_.size()); }
+    Member& member(int q) { return members_[size_t(q)]; }
+    Member& self() { return members_[size_t(rank_)]; }
+    uint64_t id() const { return id_; }
+    int64_t half_bytes() const { return staging_bytes_ / 2; }
+    uint8_t* staging_of(int q, uint64_t phase) { return members_[size_t(q)].staging + int64_t(phase & 1) * half_bytes(); }
+    LocalNode& node() { return node_; }
+
+    /// The phase that was published last. Phases count from 1 and never repeat.
+    uint64_t phase() const { return phase_; }
+    PhaseLine& own_line(uint64_t phase) { return self().control->lines[phase & 1]; }
+
+    /// Publishes the next phase with `fingerprint` and wakes sleeping peers. Everything written before is visible to a
+    /// rank that sees it.
+    void publish(uint64_t fingerprint);
+
+    enum class Arrival { yes, no, mismatch };
+    /// Whether rank q has published `phase`. `mismatch`: it has, under another fingerprint than ours.
+    Arrival arrived(int q, uint64_t phase) {
+        Member& m = members_[size_t(q)];
+        if (m.seen >= phase)
+            return Arrival::yes;
+        const PhaseLine& line = m.control->lines[phase & 1];
+        uint64_t value = line.phase.load(std::memory_order_acquire);
+        if (value < phase)
+            return Arrival::no;
+        m.seen = value;
+        if (value == phase && own_phase_[phase & 1] == phase &&
+            line.fingerprint.load(std::memory_order_relaxed) != own_fingerprint_[phase & 1])
+            return Arrival::mismatch;
+        return Arrival::yes;
+    }
+    Arrival all_arrived(uint64_t phase) {
+        for (int q = 0; q < size(); ++q)
+            if (q != rank_)
+                if (Arrival a = arrived(q, phase); a != Arrival::yes) {
+                    last_blocked_ = q;
+                    return a;
+                }
+        return Arrival::yes;
+    }
+    int last_blocked() const { return last_blocked_; } // the rank for whom all_arrived last said no or mismatch
+
+    /// Shows our failure (or closing, Code::closed) to the peers and wakes them. Once.
+    void publish_failure(Code code, int culprit, const std::string& text);
+    /// A failure that a peer has shown; a closed peer counts only if it has not reached `phase`. Ok: none.
+    Status peer_trouble(uint64_t phase, int* culprit);
+
+    /// A member whose process ended without saying good-bye, or -1. A few loads.
+    int dead_member() const {
+        for (int q = 0; q < size(); ++q)
+            if (const Member& m = members_[size_t(q)];
+                m.process != nullptr && m.process->dead.load(std::memory_order_relaxed) &&
+                m.header->state.load(std::memory_order_acquire) != uint32_t(ProcessState::leaving))
+                return q;
+        return -1;
+    }
+
+    /// "rank 2 (process 71 on host a)", with the rank's number in the job where that differs.
+    std::string name_of(int q) const;
+    const std::string& name() const { return name_; }
+
+  private:
+    explicit Group(LocalNode& node) : node_(node) {}
+    Status take_memory(const CommunicatorConfig& config);
+    Status join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns);
+
+    LocalNode& node_;
+    int rank_ = 0;
+    std::string name_;
+    std::vector<int> global_ranks_;
+    std::vector<Member> members_;
+    uint64_t id_ = 0;
+    int64_t control_offset_ = -1, staging_offset_ = -1, staging_bytes_ = 0;
+    uint64_t phase_ = 0;
+    uint64_t own_phase_[2] = {0, 0};
+    uint64_t own_fingerprint_[2] = {0, 0};
+    int last_blocked_ = -1;
+    bool failure_published_ = false;
+};
+
+} // namespace collectives

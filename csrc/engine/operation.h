@@ -1,0 +1,93 @@
+// Operation: one collective on its way, as a machine that can stop at every wait. Runs the steps of an algorithm on the
+// group's memory; blocks nowhere. One a communicator, reused. Private to the engine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "engine/group.h"
+
+namespace collectives {
+
+/// What the planner may know besides the call.
+struct PlannerConfig {
+    const Algorithm* forced = nullptr;
+    kernels::Store stage_store = kernels::Store::plain;
+    int64_t piece_bytes = 256 << 10;        // staged by a rank in one phase
+    int64_t mapped_from_bytes = 128 << 10;  // from here ranks ask whether all have mapped memory
+    int64_t streaming_from_bytes = 4 << 20; // from here the user's output is written past the caches
+};
+
+/// The planner: a pure function of shape and config. Never null for a valid call.
+const Algorithm* choose_algorithm(const Shape& shape, const PlannerConfig& config);
+/// Whether ranks must first compare where their buffers lie.
+bool wants_notes(const Shape& shape, const PlannerConfig& config);
+Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, const PlannerConfig& config);
+/// The part of a call that must be the same on all ranks, as a number.
+uint64_t signature_of(const Call& call, int rank, int world_size);
+/// "all_reduce of 1024 float32, sum"
+std::string describe(const Call& call, int rank);
+
+class Operation {
+  public:
+    explicit Operation(Group& group) : group_(group), steps_(group.size()), in_offsets_(size_t(group.size())),
+                                       out_offsets_(size_t(group.size())), mapped_in_(size_t(group.size())),
+                                       mapped_out_(size_t(group.size())) {}
+
+    void begin(const Call& call, const PlannerConfig& config, uint64_t sequence);
+
+    enum class State { running, blocked, done, failed };
+    /// Goes as far as it can without waiting. `failed`: see failure().
+    State advance();
+
+    bool active() const { return stage_ != Stage::idle; }
+    void abandon() { stage_ = Stage::idle; }
+    const Status& failure() const { return failure_; }
+    int culprit() const { return culprit_; }
+    /// The phase that blocked() ranks have not published yet.
+    uint64_t awaited_phase() const { return awaited_; }
+    std::vector<int> missing_ranks();
+    const Call& call() const { return *call_; }
+    uint64_t sequence() const { return sequence_; }
+
+  private:
+    enum class Stage { idle, write, wait };
+    void record_call();
+    void start_algorithm();
+    void emit();
+    bool may_write();
+    bool may_read();
+    bool blocked_on(Group::Arrival arrival, uint64_t phase);
+    void write_notes();
+    void write_table();
+    bool read_table();
+    void read_notes();
+    void run(int first, int last);
+    uint8_t* resolve(const Ref& ref) const;
+    State fail(Status status, int culprit);
+    State mismatch();
+
+    Group& group_;
+    PhaseSteps steps_;
+    const Call* call_ = nullptr;
+    PlannerConfig config_;
+    Shape shape_;
+    const Algorithm* algorithm_ = nullptr;
+    Stage stage_ = Stage::idle;
+    bool notes_ = false;        // the phase in progress compares where buffers lie
+    bool needs_writes_ = false; // the phase in progress writes what peers read
+    int64_t index_ = 0, phases_ = 1;
+    uint64_t sequence_ = 0, fingerprint_ = 0x243f6a8885a308d3ull, awaited_ = 0;
+    Status failure_;
+    int culprit_ = -1;
+    kernels::ReduceFn reduce_[2] = {nullptr, nullptr};
+    kernels::ReduceArgs reduce_args_;
+    kernels::ScaleFn scale_ = nullptr;
+    std::vector<int64_t> in_offsets_, out_offsets_; // bytes of block starts, when counts are given
+    std::vector<uint8_t*> mapped_in_, mapped_out_;  // peers' buffers, mapped here
+    std::vector<int64_t> matrix_;
+};
+
+} // namespace collectives

@@ -1,0 +1,189 @@
+// The progress thread, passes, and who stands aside for whom.
+#include "engine/progress.h"
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include "engine/communicator_impl.h"
+#include "kernels/kernels.h"
+
+namespace collectives {
+
+ProgressEngine& ProgressEngine::of(LocalNode& node) {
+    std::lock_guard<std::mutex> lock(node.engine_mutex);
+    if (node.engine == nullptr) {
+        node.engine = std::make_shared<ProgressEngine>(node);
+        node.stop_engine = [](void* engine) {
+            if (engine != nullptr)
+                static_cast<ProgressEngine*>(engine)->stop();
+        };
+    }
+    return *static_cast<ProgressEngine*>(node.engine.get());
+}
+
+namespace {
+MessengerConfig messenger_config() {
+    MessengerConfig config;
+    config.copy_to_ring = kernels::copy_fn(kernels::Store::plain);
+    config.copy_from_ring = kernels::copy_fn(kernels::Store::plain);
+    return config;
+}
+} // namespace
+
+ProgressEngine::ProgressEngine(LocalNode& node) : node_(node), messenger_(messenger_config()) {}
+
+ProgressEngine::~ProgressEngine() { stop(); }
+
+void ProgressEngine::stop() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        stopping_ = true;
+    }
+    wanted_.notify_all();
+    LocalNode::ring_always(node_.header());
+    if (thread_.joinable())
+        thread_.join();
+}
+
+void ProgressEngine::set_local_ranks(int ranks) {
+    if (ranks > sysconf(_SC_NPROCESSORS_ONLN))
+        crowded_.store(true, std::memory_order_relaxed);
+}
+
+Status ProgressEngine::slot_of(PeerProcess* peer, int* slot) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto it = slots_.find(peer);
+    if (it != slots_.end()) {
+        *slot = it->second;
+        return {};
+    }
+    if (peer->tx.offset < 0 || peer->rx.offset < 0) {
+        *slot = Messenger::kNoPeer; // no room for a ring: messages to it are refused, collectives work
+        return {};
+    }
+    RingMemory tx{node_.segment_base() + peer->tx.offset, peer->tx.bytes};
+    RingMemory rx{peer->segment->base() + peer->rx.offset, peer->rx.bytes};
+    SegmentHeader* header = peer->header();
+    auto wake = [header] {
+        if (header->sleepers.fetch_add(0, std::memory_order_seq_cst) != 0)
+            LocalNode::ring_always(header);
+    };
+    COLLECTIVES_RETURN_IF_ERROR(messenger_.add_peer(tx, rx, wake, LocalNode::death_text(*peer), slot));
+    slots_[peer] = *slot;
+    return {};
+}
+
+void ProgressEngine::look_at_peers() {
+    std::vector<std::pair<PeerProcess*, int>> ended;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        for (auto& [peer, slot] : slots_)
+            if (peer->dead.load(std::memory_order_acquire) && !buried_[peer]) {
+                buried_[peer] = true;
+                ended.emplace_back(peer, slot);
+            }
+    }
+    for (auto& [peer, slot] : ended) {
+        bool left = peer->header()->state.load(std::memory_order_acquire) == uint32_t(ProcessState::leaving);
+        messenger_.fail_peer(slot, Status(Code::peer_failed,
+                                          LocalNode::death_text(*peer) + (left ? " has exited" : " died")));
+    }
+}
+
+void ProgressEngine::activate(const std::shared_ptr<CommunicatorImpl>& communicator) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (std::find(active_.begin(), active_.end(), communicator) == active_.end())
+            active_.push_back(communicator);
+        start_thread();
+    }
+    wanted_.notify_one();
+    ring_own();
+}
+
+void ProgressEngine::want_messages() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        start_thread();
+    }
+    wanted_.notify_one();
+    ring_own();
+}
+
+void ProgressEngine::start_thread() { // mutex_ held
+    if (!thread_.joinable() && !stopping_)
+        thread_ = std::thread(&ProgressEngine::thread_main, this);
+}
+
+bool ProgressEngine::has_work() { // mutex_ held
+    return !active_.empty() || messenger_.anything_pending();
+}
+
+bool ProgressEngine::pass() {
+    bool moved = false;
+    std::vector<EndedCollective> ended;
+    if (std::unique_lock<std::mutex> pass_lock(pass_mutex_, std::try_to_lock); pass_lock.owns_lock()) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            active_.erase(std::remove_if(active_.begin(), active_.end(),
+                                         [](const auto& communicator) { return communicator->queue_empty(); }),
+                          active_.end());
+            pass_list_ = active_;
+        }
+        for (auto& communicator : pass_list_)
+            moved |= communicator->advance_queue(&ended);
+        pass_list_.clear();
+    }
+    for (EndedCollective& each : ended) // callbacks run with no lock of ours held
+        each.request->finish(each.status);
+    if (!ended.empty())
+        ring_own(); // another thread of this process may sleep for one of them
+    return messenger_.progress() || moved;
+}
+
+void ProgressEngine::look_around() {
+    look_at_peers();
+    std::vector<std::shared_ptr<CommunicatorImpl>> list;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        list = active_;
+    }
+    for (auto& communicator : list)
+        communicator->look_around();
+}
+
+void ProgressEngine::thread_main() {
+    for (;;) {
+        {
+            std::unique_lock<std::mutex> lock(mutex_);
+            wanted_.wait(lock, [this] { return stopping_ || (helpers_.load() == 0 && has_work()); });
+            if (stopping_)
+                return;
+        }
+        wait(
+            [this] {
+                pass();
+                if (helpers_.load() != 0)
+                    return true;
+                std::lock_guard<std::mutex> lock(mutex_);
+                return stopping_ || !has_work();
+            },
+            [this] {
+                look_around();
+                return false;
+            });
+    }
+}
+
+ProgressEngine::Helping::Helping(ProgressEngine& engine) : engine_(engine) {
+    if (engine_.helpers_.fetch_add(1) == 0)
+        engine_.ring_own(); // the thread may sleep in the middle of a wait: it need not, we are here
+}
+
+ProgressEngine::Helping::~Helping() {
+    if (engine_.helpers_.fetch_sub(1) == 1)
+        engine_.wanted_.notify_one();
+}
+
+} // namespace collectives

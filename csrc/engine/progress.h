@@ -1,0 +1,140 @@
+// ProgressEngine: the one progress thread of a node, the messenger that all its communicators share, and the ways to wait.
+// Asynchronous work advances in passes: over the communicators with something queued, then over the messages. Whoever
+// waits for a request runs the passes itself while the thread stands aside. Private to the engine.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+
+#include "engine/messenger.h"
+#include "transport/local_node.h"
+
+namespace collectives {
+
+class CommunicatorImpl;
+class CollectiveRequest;
+
+/// A collective that ended in a pass, to be completed once no lock is held.
+struct EndedCollective {
+    std::shared_ptr<CollectiveRequest> request;
+    Status status;
+};
+
+class ProgressEngine {
+  public:
+    /// The engine of a node, made on first use. It ends with the node.
+    static ProgressEngine& of(LocalNode& node);
+    explicit ProgressEngine(LocalNode& node);
+    ~ProgressEngine();
+
+    Messenger& messenger() { return messenger_; }
+    /// The messenger's slot of a peer (kNoPeer for this node itself).
+    Status slot_of(PeerProcess* peer, int* slot);
+
+    /// A communicator has asynchronous work: from now on it is looked at in every pass, until a pass finds it idle.
+    void activate(const std::shared_ptr<CommunicatorImpl>& communicator);
+
+    /// One pass over everything, without waiting. True when something moved.
+    bool pass();
+
+    /// While one lives, the progress thread stands aside: its owner runs the passes.
+    class Helping {
+      public:
+        explicit Helping(ProgressEngine& engine);
+        ~Helping();
+        Helping(const Helping&) = delete;
+
+      private:
+        ProgressEngine& engine_;
+    };
+
+    /// Spins while `attempt` fails, yields a little where ranks outnumber cores, then sleeps on the node's bell in
+    /// slices. Returns true when attempt() did, false when check() (called at each slice) said stop.
+    template <class Attempt, class Check> bool wait(Attempt attempt, Check check);
+
+    /// Wakes this process's own sleepers (something was queued or completed here).
+    void ring_own() { LocalNode::ring(node_.header()); }
+
+    void stop();
+
+    /// Fails the messages of peers that ended since the last look, and looks around every active communicator.
+    void look_around();
+    void look_at_peers();
+
+    /// A group of this many ranks lives on this host: beyond the number of cores, waits give the core away at once.
+    void set_local_ranks(int ranks);
+
+    /// A message was posted: the thread must run until it has ended.
+    void want_messages();
+
+  private:
+    void thread_main();
+    void start_thread();
+    bool has_work();
+
+    LocalNode& node_;
+    Messenger messenger_;
+    std::atomic<bool> crowded_{false};
+    std::mutex mutex_; // guards active_, slots_, buried_, thread_, stopping_
+    std::condition_variable wanted_;
+    std::vector<std::shared_ptr<CommunicatorImpl>> active_;
+    std::map<PeerProcess*, int> slots_;
+    std::map<PeerProcess*, bool> buried_;
+    std::mutex pass_mutex_; // one pass at a time; guards pass_list_
+    std::vector<std::shared_ptr<CommunicatorImpl>> pass_list_;
+    std::atomic<int> helpers_{0};
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+constexpr int64_t kSliceNs = 20 * kMillisecond; // longest sleep between two looks at deadlines and signals
+
+template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt, Check check) {
+    const bool crowded = crowded_.load(std::memory_order_relaxed);
+    int64_t spin_ns = crowded ? 0 : node_.config().spin_ns;
+    int64_t start = 0;
+    for (;;) {
+        for (int i = 0; i < (crowded ? 8 : 64); ++i) {
+            if (attempt())
+                return true;
+            __builtin_ia32_pause();
+        }
+        int64_t now = monotonic_ns();
+        if (start == 0)
+            start = now;
+        if (now - start >= spin_ns)
+            break;
+    }
+    if (crowded)
+        for (int i = 0; i < 8; ++i) {
+            sched_yield();
+            if (attempt())
+                return true;
+        }
+    SegmentHeader* header = node_.header();
+    for (int64_t looked = 0;;) {
+        header->sleepers.fetch_add(1, std::memory_order_seq_cst);
+        uint32_t bell = header->bell.load(std::memory_order_seq_cst);
+        bool there = attempt();
+        if (!there)
+            futex_wait(&header->bell, bell, kSliceNs);
+        header->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+        if (there || attempt())
+            return true;
+        int64_t now = monotonic_ns();
+        if (now - looked >= kMillisecond) { // not at every ring: looking costs system calls
+            looked = now;
+            if (check())
+                return false;
+        }
+    }
+}
+
+} // namespace collectives

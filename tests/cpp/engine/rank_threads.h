@@ -1,0 +1,120 @@
+// Ranks as threads of one process over the inproc transport: a bootstrap, and a runner that gives each rank its own node
+// and communicator. For C++ tests only.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/communicator.h"
+#include "transport/node.h"
+
+namespace collectives::testing {
+
+/// A board where ranks leave their strings, round by round.
+class Board {
+  public:
+    Status all_gather(const std::string& key, int rank, int n, std::string_view mine, std::vector<std::string>* all,
+                      int64_t deadline_ns) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        auto& round = rounds_[key];
+        round[rank] = std::string(mine);
+        arrived_.notify_all();
+        while (int(rounds_[key].size()) < n) {
+            if (monotonic_ns() >= deadline_ns)
+                return Status(Code::timeout, "ranks are missing");
+            arrived_.wait_for(lock, std::chrono::milliseconds(5));
+        }
+        all->clear();
+        for (auto& [r, text] : rounds_[key])
+            all->push_back(text);
+        return {};
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable arrived_;
+    std::map<std::string, std::map<int, std::string>> rounds_;
+};
+
+class ThreadBootstrap final : public Bootstrap {
+  public:
+    ThreadBootstrap(std::shared_ptr<Board> board, std::string name, int rank, int n)
+        : board_(std::move(board)), name_(std::move(name)), rank_(rank), n_(n) {}
+    Status all_gather(std::string_view mine, std::vector<std::string>* all, int64_t deadline_ns) override {
+        return board_->all_gather(name_ + "/" + std::to_string(round_++), rank_, n_, mine, all, deadline_ns);
+    }
+    std::unique_ptr<Bootstrap> sub(const std::string& name, const std::vector<int>& ranks) override {
+        int index = 0;
+        std::string key = name_ + "/" + name + "/" + std::to_string(subs_[name]++);
+        for (int q : ranks) {
+            key += "," + std::to_string(q);
+        }
+        for (size_t i = 0; i < ranks.size(); ++i)
+            if (ranks[i] == rank_)
+                index = int(i);
+        return std::make_unique<ThreadBootstrap>(board_, key, index, int(ranks.size()));
+    }
+
+  private:
+    std::shared_ptr<Board> board_;
+    std::string name_;
+    int rank_, n_;
+    int round_ = 0;
+    std::map<std::string, int> subs_;
+};
+
+struct RankOptions {
+    int64_t segment_bytes = 4 << 20;
+    int64_t timeout_ns = 20 * kSecond;
+    int64_t staging_bytes = 0;
+    std::string algorithm;
+    std::string streaming_stores = "off";
+    int64_t spin_ns = 2000;
+};
+
+/// Runs `body(rank, communicator, node)` on n threads and joins them. The nodes outlive all ranks.
+inline void run_ranks(int n, const std::function<void(int, Communicator&, Node&)>& body, RankOptions options = {}) {
+    auto board = std::make_shared<Board>();
+    std::vector<std::unique_ptr<Node>> nodes;
+    for (int r = 0; r < n; ++r) {
+        NodeConfig config;
+        config.segment_bytes = options.segment_bytes;
+        config.heap_bytes = 64 << 20;
+        config.spin_ns = options.spin_ns;
+        config.streaming_stores = options.streaming_stores;
+        nodes.push_back(Node::inproc(config));
+    }
+    std::vector<std::thread> threads;
+    std::vector<std::string> errors(static_cast<size_t>(n));
+    for (int r = 0; r < n; ++r)
+        threads.emplace_back([&, r] {
+            ThreadBootstrap bootstrap(board, "world", r, n);
+            CommunicatorConfig config;
+            config.rank = r;
+            config.world_size = n;
+            config.timeout_ns = options.timeout_ns;
+            config.staging_bytes = options.staging_bytes;
+            config.algorithm = options.algorithm;
+            std::shared_ptr<Communicator> communicator;
+            Status status = Communicator::create(*nodes[size_t(r)], config, bootstrap, &communicator);
+            if (!status.ok()) {
+                errors[size_t(r)] = status.message();
+                return;
+            }
+            body(r, *communicator, *nodes[size_t(r)]);
+        });
+    for (auto& thread : threads)
+        thread.join();
+    for (auto& error : errors)
+        if (!error.empty())
+            throw std::runtime_error(error);
+}
+
+} // namespace collectives::testing
