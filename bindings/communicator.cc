@@ -135,7 +135,7 @@ PyObject* get_sequence(PyObject* object, void*) {
 }
 
 PyObject* get_timeout(PyObject* object, void*) {
-    const int64_t timeout_ns = communicator_of(object)->communicator->config().timeout_ns;
+    const int64_t timeout_ns = communicator_of(object)->timeout_ns;
     return PyFloat_FromDouble(timeout_ns == kForever ? Py_HUGE_VAL : static_cast<double>(timeout_ns) * 1e-9);
 }
 
@@ -146,6 +146,7 @@ int set_timeout(PyObject* object, PyObject* value, void*) {
         return -1;
     }
     if (!parse_timeout(value, &timeout_ns)) return -1;
+    communicator_of(object)->timeout_ns = timeout_ns;
     communicator_of(object)->communicator->set_timeout(timeout_ns);
     return 0;
 }
@@ -280,6 +281,7 @@ PyObject* wrap_communicator(std::shared_ptr<Communicator> communicator, std::sha
     PyCommunicator* self = communicator_of(object);
     self->rank = communicator->rank();
     self->world_size = communicator->world_size();
+    self->timeout_ns = communicator->config().timeout_ns;
     new (&self->communicator) std::shared_ptr<Communicator>(std::move(communicator));
     new (&self->bootstrap) std::shared_ptr<Bootstrap>(std::move(bootstrap));
     return object;

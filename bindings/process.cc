@@ -110,6 +110,7 @@ py::dict library_info() {
     py::list targets;
     for (const std::string_view name : kernels::targets()) targets.append(std::string(name));
     info["simd_targets"] = targets;
+    info["transports"] = py::make_tuple("shm"); // `inproc` is for threads of one process, in tests
     return info;
 }
 

@@ -20,6 +20,7 @@ struct PyCommunicator {
     PyObject* weak_references;
     int rank;
     int world_size;
+    int64_t timeout_ns; // of operations that give none, as Python set it last
     unsigned children; // splits and shrinks so far, the same on all ranks: part of their names
 };
 

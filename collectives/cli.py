@@ -1,0 +1,132 @@
+"""The ``collectives`` command: ``info`` and ``bench``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import collectives
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        By default those of the process.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    parser = argparse.ArgumentParser(prog="collectives", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"collectives {collectives.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    info = commands.add_parser("info", help="versions, host, cores, transports, and the table of dtypes")
+    info.add_argument("--json", action="store_true", help="for programs")
+    commands.add_parser(
+        "bench",
+        help="measure this library against its peers; the arguments are those of bench/run.py",
+        add_help=False,
+    )
+    known, rest = parser.parse_known_args(arguments)
+    if known.command == "bench":
+        return run_bench(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    facts = gather_facts()
+    print(json.dumps(facts, indent=2) if known.json else format_facts(facts))
+    return 0
+
+
+def gather_facts() -> dict[str, Any]:
+    """Collect what ``collectives info`` shows; nothing is started for it.
+
+    Returns
+    -------
+    dict
+        Of plain values, as ``--json`` prints them.
+    """
+    from collectives import _core
+
+    library = _core.library_info()
+    return {
+        "collectives": library["version"],
+        "torch": {"installed": torch.__version__, "compiled against": library["torch_version"]},
+        "numpy": _numpy_version(),
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": {"usable": len(os.sched_getaffinity(0)), "online": os.cpu_count()},
+        "simd": {"used": library["simd_target"], "possible": library["simd_targets"]},
+        "transports": library["transports"],
+        "dtypes": {name: {"bytes": size, "ops": ops} for name, size, ops in _core.dtype_table()},
+    }
+
+
+def format_facts(facts: dict[str, Any]) -> str:
+    """Lay out the facts for people: one line each, then the table of dtypes and reduce operations."""
+    lines = [
+        f"collectives  {facts['collectives']}",
+        f"torch        {facts['torch']['installed']} (compiled against {facts['torch']['compiled against']})",
+        f"numpy        {facts['numpy']}",
+        f"python       {facts['python']}",
+        f"host         {facts['host']} ({facts['system']})",
+        f"cores        {facts['cores']['usable']} usable of {facts['cores']['online']}",
+        f"simd         {facts['simd']['used']} (possible here: {', '.join(facts['simd']['possible'])})",
+        f"transports   {', '.join(facts['transports'])}",
+        "",
+    ]
+    ops = sorted({op for row in facts["dtypes"].values() for op in row["ops"]}, key=_first_seen(facts))
+    lines.append(f"{'dtype':<15}{'bytes':>5}  " + "  ".join(ops))
+    for name, row in facts["dtypes"].items():
+        marks = "  ".join(("yes" if op in row["ops"] else "-").ljust(len(op)) for op in ops)
+        lines.append(f"{name:<15}{row['bytes']:>5}  {marks}".rstrip())
+    return "\n".join(lines)
+
+
+def _first_seen(facts: dict[str, Any]) -> Any:
+    """Order operations as the library's own table does: by the longest rows first."""
+    order: list[str] = []
+    for row in sorted(facts["dtypes"].values(), key=lambda row: -len(row["ops"])):
+        order += [op for op in row["ops"] if op not in order]
+    return order.index
+
+
+def _numpy_version() -> str:
+    import numpy
+
+    return numpy.__version__
+
+
+def run_bench(arguments: Sequence[str]) -> int:
+    """Run ``bench/run.py`` of the checkout that this package lies in.
+
+    The benchmark is not part of the installed package: it needs its peers (gloo, MPI) and the checkout's own cases.
+    """
+    script = pathlib.Path(__file__).resolve().parent.parent / "bench" / "run.py"
+    if not script.is_file():
+        print(
+            f"collectives bench: {script} is not there: the benchmark comes with the source, not with the installed "
+            "package. Run it in a checkout: `mpirun -n 2 python bench/run.py` or "
+            "`torchrun --nproc-per-node 2 bench/run.py`.",
+            file=sys.stderr,
+        )
+        return 2
+    return subprocess.run([sys.executable, str(script), *arguments], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
