@@ -39,18 +39,20 @@ def heading(machine: dict[str, Any]) -> str:
     )
 
 
-def memfd_bytes(maps: str | None = None) -> int:
-    """Bytes of memfd memory that this process maps, each segment once. `maps` is the text of /proc/self/maps."""
-    text = Path("/proc/self/maps").read_text() if maps is None else maps
-    segments: dict[str, set[tuple[int, int]]] = {}
+def memfd_bytes(smaps: str | None = None) -> int:
+    """This process's share of the memfd memory in use (Pss), bytes; over all ranks it adds up to the whole.
+
+    Reserved but untouched addresses count nothing. `smaps` is the text of /proc/self/smaps.
+    """
+    text = Path("/proc/self/smaps").read_text() if smaps is None else smaps
+    total, inside = 0, False
     for line in text.splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 6 or not fields[5].startswith("/memfd:"):
-            continue
-        first, last = (int(part, 16) for part in fields[0].split("-"))
-        offset = int(fields[2], 16)
-        segments.setdefault(fields[4], set()).add((offset, last - first))
-    return sum(sum(length for _, length in parts) for parts in segments.values())
+        name = line.split(None, 5)
+        if "-" in name[0] and not name[0].endswith(":"):
+            inside = len(name) > 5 and name[5].startswith("/memfd:")
+        elif inside and name[0] == "Pss:":
+            total += int(name[1]) * 1024
+    return total
 
 
 def idle_cpu_fraction(seconds: float = 0.5) -> float:

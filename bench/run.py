@@ -166,9 +166,8 @@ def residency(world: World, peers: Sequence[Peer]) -> dict[str, Any]:
     checks: dict[str, Any] = {"idle_cpu_fraction": world.agree_maximum(machine.idle_cpu_fraction())}
     names = {peer.name for peer in peers}
     if "core" in names and "core_zero_copy" not in names:
-        # Every rank maps every rank's segment, so the mapped bytes are those of all ranks. Beside the zero-copy peer
-        # the memory that users allocated would be counted too.
-        checks["staging_bytes_a_rank"] = world.agree_maximum(machine.memfd_bytes() / world.size)
+        # Beside the zero-copy peer the memory that users allocated would be counted too.
+        checks["staging_bytes_a_rank"] = sum(world.gather(machine.memfd_bytes())) / world.size
     return checks
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import mmap
+import os
 import pathlib
 import threading
 from typing import Any
@@ -89,15 +91,24 @@ def test_modes(before: float | None, after: float | None, mode: str) -> None:
     assert metrics.mode_between(before, after) == mode
 
 
-def test_memfd_bytes_count_each_segment_once() -> None:
-    maps = (
-        "7f0000000000-7f0000400000 rw-s 00000000 00:01 77 /memfd:staging (deleted)\n"
-        "7f1000000000-7f1000400000 r--s 00000000 00:01 77 /memfd:staging (deleted)\n"
-        "7f2000000000-7f2000001000 rw-s 00000000 00:01 78 /memfd:staging (deleted)\n"
-        "7f3000000000-7f3000001000 rw-p 00000000 00:00 0\n"
-        "7f4000000000-7f4000001000 r-xp 00000000 08:01 12 /usr/lib/libc.so.6\n"
+def test_memfd_bytes_are_this_process_s_share_of_pages_in_use() -> None:
+    smaps = (
+        "7f0000000000-7f1000400000 rw-s 00000000 00:01 77 /memfd:staging (deleted)\nSize: 67108864 kB\nPss: 2048 kB\n"
+        "7f2000000000-7f2000001000 rw-s 00000000 00:01 78 /memfd:staging (deleted)\nPss: 4 kB\nPss_Dirty: 4 kB\n"
+        "7f3000000000-7f3000001000 rw-p 00000000 00:00 0 \nSize: 400 kB\nPss: 400 kB\n"
+        "7f4000000000-7f4000001000 r-xp 00000000 08:01 12 /usr/lib/libc.so.6\nPss: 300 kB\n"
     )
-    assert machine.memfd_bytes(maps) == (4 << 20) + 4096
+    assert machine.memfd_bytes(smaps) == (2048 + 4) * 1024
+
+
+def test_memfd_bytes_of_this_process() -> None:
+    before = machine.memfd_bytes()
+    descriptor = os.memfd_create("bench-test")
+    os.truncate(descriptor, 1 << 30)
+    with mmap.mmap(descriptor, 1 << 30) as memory:
+        memory[: 1 << 20] = bytes(1 << 20)
+        assert machine.memfd_bytes() - before == 1 << 20
+    os.close(descriptor)
 
 
 def test_idle_and_busy_are_told_apart() -> None:
