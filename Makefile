@@ -97,7 +97,7 @@ test-sanitizers: $(STAMPS)/dependencies  ## the C++ tests under ASan and UBSan, 
 	setarch -R ctest --test-dir build/tsan --output-on-failure
 
 test-torch: build  ## the torch wheel's own distributed_test over this backend
-	$(PY) tests/torch_suite/run.py
+	$(PY) tests/torch/run_distributed_test.py --report
 
 soak: build  ## random operations and faults for SOAK_MINUTES
 	$(PY) tests/soak/run.py --minutes $(SOAK_MINUTES)

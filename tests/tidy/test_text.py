@@ -11,7 +11,7 @@ from sources import CXX_SUFFIXES, ROOT, TEXT_SUFFIXES, all_files, files
 
 # What a stranger who clones the project could not make sense of: places on a developer's machine, and unfinished work.
 UNWANTED = {
-    r"(?<![\w.:])/(?:home|root|work|tmp|Users)/": "a path on somebody's machine",
+    r"(?<![\w.:])/(?:home|root|work|Users)/": "a path on somebody's machine",
     r"(?i)\b(?:sub-?agents?|(?:ai|coding) agents?|language model)\b": "how it was written is not part of the project",
     r"\b(?:TODO|FIXME|XXX)\b": "unfinished work: do it, or file an issue",
     r"^(?:<{7}|>{7}) ": "a merge conflict",
