@@ -52,14 +52,6 @@ $(STAMPS)/dependencies: $(addprefix requirements/,build.txt dev.txt bench.txt mp
 	$(PY) -m pip install --quiet $(addprefix -r requirements/,build.txt dev.txt bench.txt mpi.txt)
 	@touch $@
 
-# Each MPI library in a prefix of its own: their wheels overwrite each other's files (requirements/peers.txt).
-$(STAMPS)/peers: requirements/peers.txt $(STAMPS)/dependencies
-	@sed -n 's/^\([a-z-]*\)==.*/\1 &/p' requirements/peers.txt | while read -r name pin; do \
-	    echo "installing $$pin into $(VENV)/mpi/$$name"; \
-	    $(PY) -m pip install --quiet --no-deps --ignore-installed --prefix $(VENV)/mpi/$$name $$pin || exit 1; \
-	done
-	@touch $@
-
 # Editable: Python edits need no step at all, C++ edits the incremental one below.
 $(STAMPS)/editable: pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(STAMPS)/dependencies
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PY) -m pip install --quiet --no-build-isolation --no-deps \
@@ -112,7 +104,7 @@ format: $(STAMPS)/dependencies  ## rewrite the sources in the project's style
 
 # ---- the rest ------------------------------------------------------------------------------------------------------
 
-bench: build $(STAMPS)/peers  ## the benchmark table, 2 ranks, against gloo and MPI
+bench: build  ## the benchmark table, 2 ranks, against gloo and MPI
 	mpirun -n 2 $(PY) bench/run.py $(BENCH_ARGS)
 
 docs: build  ## the pages that are generated
