@@ -26,7 +26,7 @@ import torch.distributed as dist
 from clickmodel import data as movielens
 from clickmodel import report, results, synthetic
 from clickmodel.launch import RankFailed, run_job
-from clickmodel.worker import Job
+from clickmodel.worker import SETTINGS, Job
 
 # A short run says no more than that the model learns; smaller batches give it enough steps for that.
 QUICK_AUC_BOUND = 0.6
@@ -120,6 +120,8 @@ def main(argv: list[str] | None = None) -> int:
         f"job:  {loaded.impressions:,} impressions, {loaded.users:,} users, {loaded.items:,} items; "
         f"{args.ranks} ranks, epochs: {args.epochs}, seed {args.seed}; {', '.join(labels)} taking turns"
     )
+    settings = [f"{name}={os.environ.get(name, value)}" for name, value in SETTINGS.items()]
+    print(f"env:  {' '.join(settings)}")
     print(f"on:   {machine()}", flush=True)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="collectives-demo-") as scratch:

@@ -1,4 +1,4 @@
-"""The job with real ranks: trains, agrees with itself bit for bit, and reports a rank that fails."""
+"""The job with real ranks: trains, both backends agree bit for bit, and a rank that fails is reported."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def make_job(folder: Path, **changes: object) -> Job:
 
 
 def test_trains_and_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = movielens.main(["--synthetic", "--quick", "--backends", "gloo,gloo", "--out", str(tmp_path)])
+    # How fast is for the benchmark to say: on a busy machine a time proves nothing.
+    status = movielens.main(["--synthetic", "--quick", "--max-comm-share", "1e9", "--out", str(tmp_path)])
     captured = capsys.readouterr()
     assert status == 0, captured.err
     assert "bit-equal" in captured.out
-    assert "gloo #2: epoch 1, step 125/125, loss " in captured.err
+    assert "collectives: epoch 1, step 125/125, loss " in captured.err
     assert (tmp_path / "movielens.png").exists()
 
 
@@ -85,13 +86,12 @@ def test_turns_flip() -> None:
 def test_the_script_to_copy() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, str(Path(movielens.__file__).parent / "ddp_all_reduce.py"), "gloo"],
+        [*command, str(Path(movielens.__file__).parent / "ddp_all_reduce.py")],
         capture_output=True,
         text=True,
         timeout=100,
-        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "gloo, 2 ranks, step 60: loss 0.0" in done.stdout
+    assert "collectives, 2 ranks, step 60: loss 0.0" in done.stdout
     assert "weights: [1.0" in done.stdout or "weights: [0.99" in done.stdout
