@@ -49,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.05, help="time for a block (default 0.05)")
     parser.add_argument("--ops", default=",".join(row.name for row in cases.OPERATIONS if row.sized))
     parser.add_argument("--mpi-root", type=Path, default=launchers.default_root(), help="where the MPI wheels are kept")
+    parser.add_argument("--pin", choices=("auto", "cores", "none"), default="auto", help="as for run.py (default auto)")
     parser.add_argument("--wait-quiet", type=float, default=0, metavar="SECONDS", help="wait that long for a quiet CPU")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one launch (default 600)")
     parser.add_argument("--json", dest="json_path", type=Path, default=None, help="write the merged document there")
@@ -124,7 +125,7 @@ def _mpi_launch(row: launchers.Implementation, root: Path) -> Launch:
 def compare(options: argparse.Namespace, launches: Sequence[Launch], say: Callable[[str], None]) -> dict[str, Any]:
     """All rounds: for each world size every launch in turn, the order turning from round to round."""
     arguments = ["-b", str(options.min_bytes), "-e", str(options.max_bytes), "-f", str(options.factor)]
-    arguments += ["--seconds", str(options.seconds), "--ops", options.ops]
+    arguments += ["--seconds", str(options.seconds), "--ops", options.ops, "--pin", options.pin]
     document: dict[str, Any] = {
         "schema": comparison.SCHEMA,
         "machine": machine.describe(),
@@ -132,6 +133,7 @@ def compare(options: argparse.Namespace, launches: Sequence[Launch], say: Callab
         "mpi": [launch.name for launch in launches if launch.name != TORCH],
         "mpi_versions": {row.name: row.version for row in launchers.IMPLEMENTATIONS},
         "rounds": options.rounds,
+        "pin": options.pin,
         "samples": [],
         "checks": [],
         "failures": [],
