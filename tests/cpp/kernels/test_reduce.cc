@@ -96,7 +96,7 @@ void check_pair(ReduceOp op, DType dtype) {
     const Layout layouts[] = {{0, 0, 0, 1, -1},       {0, 0, 0, 2, -1},    {size, 0, 0, 1, -1}, {0, size, size, 2, -1},
                               {1, 3, 1, 3, -1},       {32, 0, 16, 2, -1},  {0, 0, 0, 1, 0},     {16, 16, 0, 2, 0},
                               {size, 2 * size, size, 4, 99}};
-    for (int n_srcs : {1, 2, 3, 5, 8}) {
+    for (int n_srcs : {1, 2, 3, 5, 8, 9, 19}) {
         for (size_t count : {0, 1, 7, 64, 1000}) {
             Case c{op, dtype, n_srcs, count, static_cast<double>(n_srcs), {}, {}};
             for (int k = 0; k < n_srcs; ++k)
