@@ -6,9 +6,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <array>
 
 #include "bindings/errors.h"
 #include "bindings/tensor_view.h"
@@ -85,7 +85,7 @@ at::Tensor sum_sparse(Communicator& communicator, const at::Tensor& mine, bool a
     // Indices as rows (one a non-zero), so that the blocks of the ranks line up.
     const at::Tensor rows = mine._indices().t().contiguous();
     const at::Tensor values = mine._values().contiguous();
-    const int64_t value_elements = values.numel() / std::max<int64_t>(1, values.size(0));
+    const int64_t value_elements = c10::multiply_integers(mine.sizes().slice(static_cast<size_t>(mine.sparse_dim())));
     const at::Tensor all_rows = gather_uneven(communicator, rows, times(counts, mine.sparse_dim()), timeout_ns);
     const at::Tensor all_values = gather_uneven(communicator, values, times(counts, value_elements), timeout_ns);
 
@@ -137,7 +137,7 @@ WorkPtr C10dBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
     });
     TaskWork::run(work, sparse_queue_, [tensor, average, sparse = sparse_, timeout_ns = timeout_ns_of(options.timeout)] {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        tensor.copy_(sum_sparse(*sparse, tensor, average, timeout_ns));
+        tensor.copy_(sum_sparse(*sparse, tensor, average, timeout_ns))._coalesced_(true);
     });
     if (options.asyncOp) return work;
     work->wait(kNoTimeout);

@@ -75,8 +75,12 @@ void throw_c10d(const Status& status) {
         py::gil_scoped_acquire gil;
         throw_status(status);
     }
-    default: throw c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status.message());
+    default: break;
     }
+    std::string message = status.message();
+    if (status.code() == Code::timeout)
+        message += " (a longer timeout can be given to init_process_group, new_group or the operation)";
+    throw c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, std::move(message));
 }
 
 PyObject* set_current_exception() noexcept {
