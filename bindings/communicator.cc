@@ -16,6 +16,7 @@
 #include "bindings/py_request.h"
 #include "bindings/python_bootstrap.h"
 #include "bindings/store_bootstrap.h"
+#include "bindings/tensor_view.h"
 
 namespace py = pybind11;
 
@@ -288,6 +289,7 @@ PyObject* wrap_communicator(std::shared_ptr<Communicator> communicator, std::sha
 }
 
 void bind_communicator(py::module_& module) {
+    load_numpy();
     if (!add_request_type(module.ptr()) || !add_communicator_type(module.ptr())) throw py::error_already_set();
     module.def("create_communicator", &create_from_python, py::arg("type"), py::arg("meeting"), py::arg("rank"),
                py::arg("world_size"), py::kw_only(), py::arg("name") = "world", py::arg("timeout") = py::none(),

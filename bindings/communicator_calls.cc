@@ -129,7 +129,15 @@ PyObject* start(Operation& operation) {
     return hand_out(std::move(request), keep, operation.result, operation.out.given() ? 1 : 0);
 }
 
-PyObject* perform(Operation& operation) { return operation.async ? start(operation) : run_now(operation); }
+PyObject* perform(Operation& operation) {
+    const Call& call = operation.call;
+    if (call.factor_im != 0 && info(call.dtype).kind != DTypeKind::complex) [[unlikely]] {
+        PyErr_Format(PyExc_ValueError, "op: a complex factor of premul_sum needs complex arrays, and these are %s",
+                     name_of(call.dtype));
+        return nullptr;
+    }
+    return operation.async ? start(operation) : run_now(operation);
+}
 
 // ---- the collectives ------------------------------------------------------------------------------------------------
 

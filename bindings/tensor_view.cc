@@ -187,10 +187,8 @@ bool view_tensor(const at::Tensor& tensor, const char* argument, ArrayView* view
 
 // ---- NumPy ----------------------------------------------------------------------------------------------------------
 
-PyTypeObject* numpy_array_type() {
-    static PyTypeObject* type = py::detail::npy_api::get().PyArray_Type_;
-    return type;
-}
+// Not a static within a function: finding it releases the GIL, and so would its guard deadlock with another thread.
+PyTypeObject* numpy_array_type = nullptr;
 
 bool is_masked_array(PyObject* object) { return PyObject_HasAttrString(object, "_mask") != 0; }
 
@@ -216,7 +214,7 @@ bool view_numpy(PyObject* object, const char* argument, ArrayView* view) {
                      "array.astype(array.dtype.newbyteorder('='))", argument, array->descr);
         return false;
     }
-    if (Py_TYPE(object) != numpy_array_type() && is_masked_array(object)) {
+    if (Py_TYPE(object) != numpy_array_type && is_masked_array(object)) {
         PyErr_Format(PyExc_ValueError, "%s: a masked array, whose mask would be ignored; pass array.filled(value)",
                      argument);
         return false;
@@ -264,10 +262,12 @@ std::optional<DType> dtype_of(at::ScalarType type) {
 
 at::ScalarType scalar_type_of(DType dtype) { return kTorchTypes[static_cast<size_t>(dtype)].type; }
 
+void load_numpy() { numpy_array_type = py::detail::npy_api::get().PyArray_Type_; }
+
 bool view_array(PyObject* object, const char* argument, ArrayView* view) {
-    if (Py_TYPE(object) == numpy_array_type()) return view_numpy(object, argument, view);
+    if (Py_TYPE(object) == numpy_array_type) return view_numpy(object, argument, view);
     if (THPVariable_Check(object)) return view_tensor(unpack(object), argument, view);
-    if (PyObject_TypeCheck(object, numpy_array_type())) return view_numpy(object, argument, view);
+    if (PyObject_TypeCheck(object, numpy_array_type)) return view_numpy(object, argument, view);
     return refuse_object(object, argument);
 }
 

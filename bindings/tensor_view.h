@@ -21,6 +21,9 @@ std::optional<DType> dtype_of(at::ScalarType type);
 /// The torch dtype of a row of the dtype table. Every row has one.
 at::ScalarType scalar_type_of(DType dtype);
 
+/// Finds NumPy; once, when the module is loaded. Throws the Python error when it cannot be imported.
+void load_numpy();
+
 /// An array as the core sees it. Borrows: the Python object must outlive it.
 struct ArrayView {
     void* data = nullptr;
