@@ -17,7 +17,7 @@ using namespace collectives;
 
 namespace {
 
-void copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
 
 struct Memory {
     explicit Memory(int64_t bytes) : cells(size_t(bytes / kCellBytes)) {}
