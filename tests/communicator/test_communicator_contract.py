@@ -75,7 +75,7 @@ def all_reduce_random_bits(rank: int, world_size: int) -> list[bytes]:
     return results
 
 
-@pytest.mark.parametrize("world_size", (2, 3, 5))
+@pytest.mark.parametrize("world_size", [2, 3, 5])
 def test_all_ranks_get_the_same_bits(world_size: int) -> None:
     first, *others = run_ranks(all_reduce_random_bits, world_size, backend=None)
     assert all(other == first for other in others)
