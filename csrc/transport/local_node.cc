@@ -144,6 +144,7 @@ std::unique_ptr<Node> Node::inproc(const NodeConfig& config) {
 
 LocalNode::~LocalNode() {
     shutdown();
+    engine.reset();
     if (!sharable_) {
         std::lock_guard<std::mutex> lock(g_inproc_mutex);
         inproc_nodes().erase(hello_.uuid);
@@ -156,7 +157,7 @@ void LocalNode::shutdown() {
         return;
     if (stop_engine != nullptr)
         stop_engine(engine.get());
-    engine.reset();
+    // The engine stays: groups that outlive the exit handlers (a model at module level holds one) still refer to it.
     header()->state.store(uint32_t(ProcessState::leaving), std::memory_order_seq_cst);
     if (watcher_.joinable()) {
         wake_watcher();
