@@ -207,6 +207,10 @@ def test_torch_and_zero_copy_targets() -> None:
     assert verdict("zero-copy-bound", large, []).status == "not measured"
     large[0]["zero_copy_bound_us"] = 0.8
     assert verdict("zero-copy-bound", large, []).status == "pass"
+    large[0]["zero_copy_bound_us"] = 1.2
+    disturbed = verdict("zero-copy-bound", large, [])
+    assert disturbed.status == "not measured"
+    assert "disturbed" in disturbed.cells[0].reason
     large[0]["zero_copy_bound_us"] = 0.79
     assert verdict("zero-copy-bound", large, []).status == "fail"
 
