@@ -31,7 +31,7 @@ from bench.world import LaunchError, World, connect, launcher_of, local_rank_of
 def pin(options: Options, environment: dict[str, str]) -> list[int]:
     """Pin this rank to one core when all ranks of the host fit; returns the cores that the ranks use.
 
-    Under torchrun only when asked: on one core with its rank, gloo's own thread made 2 MiB two to three times slower.
+    Under torchrun only when asked: gloo's own thread would share its rank's core (README.md, Pinning).
     """
     cores = probe.cores_of_host()
     names = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_SIZE", "WORLD_SIZE")
