@@ -16,12 +16,12 @@ struct Shape {
     int rank = 0;
     int world_size = 1;
     int64_t element_bytes = 1;
-    int64_t count = 0;         // all_reduce, reduce, broadcast: elements; others: the largest block
-    int64_t half_bytes = 0;    // staging of one parity, each rank
-    int64_t piece_bytes = 0;   // preferred bytes a rank stages in one phase
-    bool mapped_in = false;    // every rank's input is mapped by all (known after the ranks compared notes)
-    bool mapped_out = false;   // likewise output
-    bool scaled = false;       // premul_sum: copies into staging scale, and the own share is staged too
+    int64_t count = 0;       // all_reduce, reduce, broadcast: elements; others: the largest block
+    int64_t half_bytes = 0;  // staging of one parity, each rank
+    int64_t piece_bytes = 0; // preferred bytes a rank stages in one phase
+    bool mapped_in = false;  // every rank's input is mapped by all (known after the ranks compared notes)
+    bool mapped_out = false; // likewise output
+    bool scaled = false;     // premul_sum: copies into staging scale, and the own share is staged too
     kernels::Store stage_store = kernels::Store::plain; // what suits this machine's caches
     kernels::Store out_store = kernels::Store::plain;   // for the user's memory
 
@@ -73,7 +73,9 @@ extern const int kAlgorithmCount;
 const Algorithm* find_algorithm(const char* name);
 
 // Helpers that rows share.
-inline Ref input(int64_t offset_bytes = 0, int block = 0) { return {Region::input, false, int16_t(block), offset_bytes}; }
+inline Ref input(int64_t offset_bytes = 0, int block = 0) {
+    return {Region::input, false, int16_t(block), offset_bytes};
+}
 inline Ref output(int64_t offset_bytes = 0, int block = 0) {
     return {Region::output, false, int16_t(block), offset_bytes};
 }

@@ -37,10 +37,16 @@ void emit_staged(const Shape& s, int64_t phase, PhaseSteps& out) {
 
 } // namespace
 
-const Algorithm kAllGatherInline{"all_gather_inline", Collective::all_gather, false,    0,
-                                 "1 phase; a block <= 48 bytes in the flag's line",     fits_line, one_phase,
+const Algorithm kAllGatherInline{"all_gather_inline",
+                                 Collective::all_gather,
+                                 false,
+                                 0,
+                                 "1 phase; a block <= 48 bytes in the flag's line",
+                                 fits_line,
+                                 one_phase,
                                  emit_inline};
 const Algorithm kAllGatherStaged{
-    "all_gather_staged", Collective::all_gather, false, 0, "pieces phases; moves 2pm + 2m", always, phases, emit_staged};
+    "all_gather_staged", Collective::all_gather, false, 0, "pieces phases; moves 2pm + 2m", always, phases,
+    emit_staged};
 
 } // namespace collectives

@@ -18,10 +18,8 @@ void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
         return;
     int64_t offset = share.begin * s.element_bytes;
     out.reduce(s.world_size, s.world_size, share.count, s.out_store);
-    for (int q = 0; q < s.world_size; ++q)
-        out.ref(peer_output(q, offset));
-    for (int q = 0; q < s.world_size; ++q)
-        out.ref(peer_input(q, offset));
+    for (int q = 0; q < s.world_size; ++q) out.ref(peer_output(q, offset));
+    for (int q = 0; q < s.world_size; ++q) out.ref(peer_input(q, offset));
 }
 
 } // namespace

@@ -21,8 +21,7 @@ void emit(const Shape& s, PhaseSteps& out, Place place, bool receives) {
         return;
     out.reduce(1, s.world_size, s.count);
     out.ref(output());
-    for (int q = 0; q < s.world_size; ++q)
-        out.ref(q == s.rank && !s.scaled ? input() : place(q));
+    for (int q = 0; q < s.world_size; ++q) out.ref(q == s.rank && !s.scaled ? input() : place(q));
 }
 
 bool fits_line(const Shape& s) { return s.bytes() <= kInlineBytes; }
@@ -38,12 +37,12 @@ constexpr const char* kStagingCost = "1 phase; writes n, reads p n";
 
 } // namespace
 
-const Algorithm kAllReduceInline{"all_reduce_inline", Collective::all_reduce, false,     0,
-                                 kLineCost,           fits_line,              one_phase, all_reduce_in_line};
+const Algorithm kAllReduceInline{"all_reduce_inline", Collective::all_reduce, false, 0, kLineCost, fits_line,
+                                 one_phase,           all_reduce_in_line};
 const Algorithm kAllReduceOneShot{"all_reduce_one_shot", Collective::all_reduce, false,     0,
                                   kStagingCost,          fits_staging,           one_phase, all_reduce_in_staging};
-const Algorithm kReduceInline{"reduce_inline", Collective::reduce, false, 0, kLineCost, fits_line, one_phase,
-                              reduce_in_line};
+const Algorithm kReduceInline{"reduce_inline", Collective::reduce, false,     0,
+                              kLineCost,       fits_line,          one_phase, reduce_in_line};
 const Algorithm kReduceOneShot{"reduce_one_shot", Collective::reduce, false,     0,
                                kStagingCost,      fits_staging,       one_phase, reduce_in_staging};
 

@@ -69,10 +69,15 @@ void emit_rooted(const Shape& s, int64_t phase, PhaseSteps& out) { emit(s, phase
 
 } // namespace
 
-const Algorithm kAllReduceTwoShot{
-    "all_reduce_two_shot", Collective::all_reduce, false, 0, "pieces + 1 phases; moves 5n - 2n/p", always, phases,
-    emit_all};
-const Algorithm kReduceTwoShot{"reduce_two_shot", Collective::reduce, false,       0,
-                               "pieces + 1 phases",  always,             phases, emit_rooted};
+const Algorithm kAllReduceTwoShot{"all_reduce_two_shot",
+                                  Collective::all_reduce,
+                                  false,
+                                  0,
+                                  "pieces + 1 phases; moves 5n - 2n/p",
+                                  always,
+                                  phases,
+                                  emit_all};
+const Algorithm kReduceTwoShot{"reduce_two_shot", Collective::reduce, false, 0, "pieces + 1 phases", always, phases,
+                               emit_rooted};
 
 } // namespace collectives

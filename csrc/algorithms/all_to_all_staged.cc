@@ -13,8 +13,7 @@ int64_t slot(const Shape& s, int i) { return table_bytes(s) + i * piece(s) * s.e
 
 int64_t phases(const Shape& s, const int64_t* matrix) {
     int64_t largest = 0;
-    for (int i = 0; matrix != nullptr && i < s.world_size * s.world_size; ++i)
-        largest = std::max(largest, matrix[i]);
+    for (int i = 0; matrix != nullptr && i < s.world_size * s.world_size; ++i) largest = std::max(largest, matrix[i]);
     return std::max<int64_t>(1, pieces(largest, piece(s)));
 }
 

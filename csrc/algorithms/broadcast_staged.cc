@@ -34,8 +34,13 @@ void emit_staged(const Shape& s, int64_t phase, PhaseSteps& out) {
 
 } // namespace
 
-const Algorithm kBroadcastInline{"broadcast_inline", Collective::broadcast, false,    0,
-                                 "1 phase; n <= 48 bytes in the flag's line",         fits_line, one_phase,
+const Algorithm kBroadcastInline{"broadcast_inline",
+                                 Collective::broadcast,
+                                 false,
+                                 0,
+                                 "1 phase; n <= 48 bytes in the flag's line",
+                                 fits_line,
+                                 one_phase,
                                  emit_inline};
 const Algorithm kBroadcastStaged{
     "broadcast_staged", Collective::broadcast, false, 0, "pieces phases; moves 2n", always, phases, emit_staged};

@@ -15,12 +15,10 @@ void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     if (phase == 1 || count == 0)
         return; // the second publication says: I have read your input
     int64_t before = 0;
-    for (int q = 0; q < s.rank; ++q)
-        before += s.call->in.count_of(q);
+    for (int q = 0; q < s.rank; ++q) before += s.call->in.count_of(q);
     out.reduce(1, s.world_size, count, s.out_store);
     out.ref(output());
-    for (int q = 0; q < s.world_size; ++q)
-        out.ref(peer_input(q, before * s.element_bytes));
+    for (int q = 0; q < s.world_size; ++q) out.ref(peer_input(q, before * s.element_bytes));
 }
 
 } // namespace

@@ -33,8 +33,7 @@ bool always(const Shape&) { return true; }
 
 int64_t block_offset(const Shape& s, int block) {
     int64_t elements = 0;
-    for (int q = 0; q < block; ++q)
-        elements += s.call->in.count_of(q);
+    for (int q = 0; q < block; ++q) elements += s.call->in.count_of(q);
     return elements * s.element_bytes;
 }
 bool fits_line(const Shape& s) { return block_offset(s, s.world_size) <= kInlineBytes; }
@@ -49,17 +48,26 @@ void emit_inline(const Shape& s, int64_t, PhaseSteps& out) {
         return;
     out.reduce(1, s.world_size, count);
     out.ref(output());
-    for (int q = 0; q < s.world_size; ++q)
-        out.ref(line(q, block_offset(s, s.rank)));
+    for (int q = 0; q < s.world_size; ++q) out.ref(line(q, block_offset(s, s.rank)));
 }
 
 } // namespace
 
-const Algorithm kReduceScatterInline{
-    "reduce_scatter_inline", Collective::reduce_scatter, false,    0, "1 phase; all blocks <= 48 bytes in the flag's line",
-    fits_line,               one_phase,                  emit_inline};
-const Algorithm kReduceScatterStaged{
-    "reduce_scatter_staged", Collective::reduce_scatter, false, 0, "pieces phases; moves 3n - n/p", always, phases,
-    emit};
+const Algorithm kReduceScatterInline{"reduce_scatter_inline",
+                                     Collective::reduce_scatter,
+                                     false,
+                                     0,
+                                     "1 phase; all blocks <= 48 bytes in the flag's line",
+                                     fits_line,
+                                     one_phase,
+                                     emit_inline};
+const Algorithm kReduceScatterStaged{"reduce_scatter_staged",
+                                     Collective::reduce_scatter,
+                                     false,
+                                     0,
+                                     "pieces phases; moves 3n - n/p",
+                                     always,
+                                     phases,
+                                     emit};
 
 } // namespace collectives

@@ -46,6 +46,6 @@ class [[nodiscard]] Status {
 
 #define COLLECTIVES_RETURN_IF_ERROR(expression)                                                                        \
     do {                                                                                                               \
-        if (::collectives::Status status_ = (expression); !status_.ok())                                              \
-            return status_;                                                                                           \
+        if (::collectives::Status status_ = (expression); !status_.ok())                                               \
+            return status_;                                                                                            \
     } while (0)

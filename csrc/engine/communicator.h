@@ -26,8 +26,11 @@ struct CommunicatorConfig {
     std::vector<std::string> transports;      // allowed rows of the transport table, in order; empty: all
     std::string algorithm;                    // force this row of the algorithm table where it applies; empty: choose
     bool deterministic = false;
-    int64_t staging_bytes = 0;                // 0: the node decides
-    std::vector<int> global_ranks;            // names in errors: this group's ranks in the job; empty: 0..world_size-1
+    int64_t staging_bytes = 0;        // 0: the node decides
+    int64_t piece_bytes = 0;          // staged by a rank between two flags; 0: the default
+    int64_t mapped_from_bytes = 0;    // from here ranks look for zero-copy; 0: the default
+    int64_t streaming_from_bytes = 0; // from here output is written past the caches; 0: the default
+    std::vector<int> global_ranks;    // names in errors: this group's ranks in the job; empty: 0..world_size-1
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {

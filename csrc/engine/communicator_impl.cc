@@ -51,8 +51,7 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     int64_t deadline = deadline_after(monotonic_ns(), config.timeout_ns);
     COLLECTIVES_RETURN_IF_ERROR(Group::create(local, config, bootstrap, deadline, &group));
     std::vector<int> everyone(static_cast<size_t>(config.world_size));
-    for (int q = 0; q < config.world_size; ++q)
-        everyone[size_t(q)] = q;
+    for (int q = 0; q < config.world_size; ++q) everyone[size_t(q)] = q;
     std::unique_ptr<Bootstrap> own;
     if (config.world_size > 1)
         own = bootstrap.sub("group", everyone);
@@ -68,6 +67,12 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
       bootstrap_(std::move(bootstrap)), operation_(*group_), timeout_ns_(config_.timeout_ns) {
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
     planner_.stage_store = staging_store(node.config().streaming_stores);
+    if (config_.piece_bytes > 0)
+        planner_.piece_bytes = config_.piece_bytes;
+    if (config_.mapped_from_bytes > 0)
+        planner_.mapped_from_bytes = config_.mapped_from_bytes;
+    if (config_.streaming_from_bytes > 0)
+        planner_.streaming_from_bytes = config_.streaming_from_bytes;
 }
 
 Status CommunicatorImpl::open() {
@@ -184,7 +189,8 @@ Status CommunicatorImpl::trouble(int64_t deadline_ns, int64_t timeout_ns) {
 
 void CommunicatorImpl::look_for_interrupt(const std::string& what) {
     if (InterruptCheck check = g_interrupt_check.load(); check != nullptr && check())
-        (void)fail(Status(Code::interrupted, what + " of group '" + config_.name + "' was interrupted"), config_.rank, nullptr);
+        (void)fail(Status(Code::interrupted, what + " of group '" + config_.name + "' was interrupted"), config_.rank,
+                   nullptr);
 }
 
 Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
@@ -192,8 +198,7 @@ Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
                        " of group '" + config_.name + "' on " + group_->name_of(config_.rank) + " timed out after " +
                        seconds(timeout_ns) + ": still waiting for ";
     std::vector<int> missing = operation_.missing_ranks();
-    for (size_t i = 0; i < missing.size(); ++i)
-        text += (i ? ", " : "") + group_->name_of(missing[i]);
+    for (size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : "") + group_->name_of(missing[i]);
     text += ", silent for " + seconds(monotonic_ns() - operation_started_ns_) +
             "; a rank that is stopped, slow, or calls something else keeps the others waiting";
     return Status(Code::timeout, text);
@@ -202,9 +207,9 @@ Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
 /// Becomes, or repeats, the first failure; shows it to the peers. `call`: put its description before the message.
 Status CommunicatorImpl::fail(Status status, int culprit, const Call* call) {
     if (call != nullptr)
-        status = Status(status.code(), describe(*call, config_.rank) + " #" + std::to_string(sequence()) +
-                                           " of group '" + config_.name + "' on " + group_->name_of(config_.rank) +
-                                           ": " + status.message());
+        status =
+            Status(status.code(), describe(*call, config_.rank) + " #" + std::to_string(sequence()) + " of group '" +
+                                      config_.name + "' on " + group_->name_of(config_.rank) + ": " + status.message());
     Status first;
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -228,9 +233,9 @@ Status CommunicatorImpl::error() const {
 void CommunicatorImpl::abort(const std::string& reason) {
     if (in_forked_child())
         return;
-    (void)fail(Status(Code::aborted, "group '" + config_.name + "' was aborted on " + group_->name_of(config_.rank) + ": " +
-                                   reason),
-         config_.rank, nullptr);
+    (void)fail(Status(Code::aborted,
+                      "group '" + config_.name + "' was aborted on " + group_->name_of(config_.rank) + ": " + reason),
+               config_.rank, nullptr);
 }
 
 Status CommunicatorImpl::close(int64_t timeout_ns) {
@@ -240,14 +245,20 @@ Status CommunicatorImpl::close(int64_t timeout_ns) {
     if (!failed_.load() && queued_.load() != 0) {
         ProgressEngine::Helping helping(engine_);
         int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
-        bool drained = engine_.wait([&] { engine_.pass(); return queued_.load() == 0; },
-                                    [&] {
-                                        engine_.look_around();
-                                        return monotonic_ns() >= deadline;
-                                    });
+        bool drained = engine_.wait(
+            [&] {
+                engine_.pass();
+                return queued_.load() == 0;
+            },
+            [&] {
+                engine_.look_around();
+                return monotonic_ns() >= deadline;
+            });
         if (!drained)
-            status = fail(Status(Code::timeout, "closing group '" + config_.name + "': operations were still running "
-                                                "after " + seconds(timeout_ns)),
+            status = fail(Status(Code::timeout, "closing group '" + config_.name +
+                                                    "': operations were still running "
+                                                    "after " +
+                                                    seconds(timeout_ns)),
                           config_.rank, nullptr);
     }
     {
@@ -272,7 +283,8 @@ std::string CommunicatorImpl::describe_plan(const Call& call) const {
         bool chosen = &row == choose_algorithm(shape, planner_);
         text += std::string("\n  ") + (chosen ? "* " : "  ") + row.name + ": " + row.cost;
         if (row.mapped)
-            text += wants_notes(shape, planner_) ? " (taken when all ranks' buffers are shared memory)" : " (too small)";
+            text +=
+                wants_notes(shape, planner_) ? " (taken when all ranks' buffers are shared memory)" : " (too small)";
         else if (!row.applies(shape))
             text += " (does not apply)";
     }

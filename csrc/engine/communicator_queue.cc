@@ -79,9 +79,9 @@ Status CollectiveRequest::drive_until_done(int64_t timeout_ns) {
             if (monotonic_ns() < deadline || done())
                 return false;
             (void)communicator_->fail(Status(Code::timeout, "waiting for " + describe(call_, communicator_->rank()) +
-                                                                 " #" + std::to_string(sequence()) + " of group '" +
-                                                                 communicator_->config_.name + "' timed out"),
-                                       -1, nullptr);
+                                                                " #" + std::to_string(sequence()) + " of group '" +
+                                                                communicator_->config_.name + "' timed out"),
+                                      -1, nullptr);
             return false; // the pass that follows completes the request
         });
     return status();
@@ -96,8 +96,7 @@ RequestPtr CommunicatorImpl::start(const Call& call, int64_t timeout_ns) {
     if (!status.ok() || config_.world_size == 1)
         return std::make_shared<EndedRequest>(status);
     auto self = std::static_pointer_cast<CommunicatorImpl>(shared_from_this());
-    auto request =
-        std::make_shared<CollectiveRequest>(self, call, config_.world_size, timeout_or_default(timeout_ns));
+    auto request = std::make_shared<CollectiveRequest>(self, call, config_.world_size, timeout_or_default(timeout_ns));
     enqueue(request);
     return request;
 }
@@ -280,20 +279,21 @@ Status MessageRequest::drive_until_done(int64_t timeout_ns) {
 RequestPtr CommunicatorImpl::start_message(bool sends, void* data, int64_t bytes, int peer, uint32_t tag,
                                            int64_t timeout_ns) {
     std::string what = std::string(sends ? "send to rank " : "recv from ") +
-                       (sends                   ? std::to_string(peer)
-                        : peer == kAnySource    ? "any rank"
-                                                : "rank " + std::to_string(peer)) +
+                       (sends                ? std::to_string(peer)
+                        : peer == kAnySource ? "any rank"
+                                             : "rank " + std::to_string(peer)) +
                        " (" + std::to_string(bytes) + " bytes, tag " + std::to_string(tag) + ")";
     Status status = check_usable();
     if (status.ok() && (bytes < 0 || (data == nullptr && bytes > 0)))
         status = Status(Code::invalid_argument, what + ": no data");
     if (status.ok() && (peer >= config_.world_size || (peer < 0 && (sends || peer != kAnySource))))
-        status = Status(Code::invalid_argument, what + ": the group has ranks 0 to " +
-                                                    std::to_string(config_.world_size - 1));
+        status = Status(Code::invalid_argument,
+                        what + ": the group has ranks 0 to " + std::to_string(config_.world_size - 1));
     if (status.ok() && config_.world_size > 1)
         if (int dead = group_->dead_member(); dead >= 0)
-            status = fail(Status(Code::peer_failed, what + " of group '" + config_.name + "': " +
-                                                        group_->name_of(dead) + " died"), dead, nullptr);
+            status = fail(Status(Code::peer_failed,
+                                 what + " of group '" + config_.name + "': " + group_->name_of(dead) + " died"),
+                          dead, nullptr);
     if (!status.ok())
         return std::make_shared<EndedRequest>(status);
     auto request = std::make_shared<MessageRequest>(std::static_pointer_cast<CommunicatorImpl>(shared_from_this()),
@@ -341,9 +341,9 @@ void CommunicatorImpl::look_at_messages() {
 
 void CommunicatorImpl::message_late(const MessageRequest& request) {
     (void)fail(Status(Code::timeout, request.what_ + " on " + group_->name_of(config_.rank) + " timed out after " +
-                                   std::to_string((monotonic_ns() - request.started_ns_) / kMillisecond) +
-                                   " ms: the other side did not come"),
-         -1, nullptr);
+                                         std::to_string((monotonic_ns() - request.started_ns_) / kMillisecond) +
+                                         " ms: the other side did not come"),
+               -1, nullptr);
 }
 
 Status CommunicatorImpl::split(int color, int key, const std::string& name, std::shared_ptr<Communicator>* out) {
@@ -377,8 +377,8 @@ Status CommunicatorImpl::shrink(const std::vector<int>& exclude, const std::stri
             ranks.push_back(q);
     for (int q : exclude)
         if (q < 0 || q >= config_.world_size || q == config_.rank)
-            return Status(Code::invalid_argument, "shrink on rank " + std::to_string(config_.rank) + ": cannot exclude rank " +
-                                                      std::to_string(q) + " of a group of " +
+            return Status(Code::invalid_argument, "shrink on rank " + std::to_string(config_.rank) +
+                                                      ": cannot exclude rank " + std::to_string(q) + " of a group of " +
                                                       std::to_string(config_.world_size));
     return subgroup("shrink" + std::to_string(++shrinks_), ranks, name, out);
 }

@@ -17,7 +17,7 @@ struct Setup {
     int64_t control_offset, staging_offset, staging_bytes;
 };
 
-constexpr int64_t kSmallGroupsReserve = 5 << 18;   // kept from large grants, so that a thousand groups fit
+constexpr int64_t kSmallGroupsReserve = 5 << 18; // kept from large grants, so that a thousand groups fit
 constexpr int64_t kLargestGrant = 1 << 20;
 
 int64_t smallest_grant(int world_size) {
@@ -39,7 +39,8 @@ Status Group::take_memory(const CommunicatorConfig& config) {
     control_offset_ = arena.take(sizeof(ControlBlock));
     int64_t least = smallest_grant(config.world_size);
     int64_t wish = (arena.free_bytes() - kSmallGroupsReserve) / 2 / 4096 * 4096;
-    wish = std::clamp(std::min(wish, config.staging_bytes > 0 ? config.staging_bytes : kLargestGrant), least, kLargestGrant);
+    wish = std::clamp(std::min(wish, config.staging_bytes > 0 ? config.staging_bytes : kLargestGrant), least,
+                      kLargestGrant);
     for (staging_bytes_ = wish; (staging_offset_ = arena.take(staging_bytes_)) < 0 && staging_bytes_ > least;)
         staging_bytes_ = std::max(least, staging_bytes_ / 2 / 128 * 128);
     if (control_offset_ < 0 || staging_offset_ < 0)
@@ -74,8 +75,7 @@ Status Group::join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64
     COLLECTIVES_RETURN_IF_ERROR(node_.attach_all(hellos, deadline_ns, &peers));
     id_ = setups[0].id;
     int64_t agreed = staging_bytes_;
-    for (const Setup& s : setups)
-        agreed = std::min(agreed, s.staging_bytes);
+    for (const Setup& s : setups) agreed = std::min(agreed, s.staging_bytes);
     if (agreed < staging_bytes_)
         node_.arena().trim(staging_offset_, agreed);
     staging_bytes_ = agreed / 128 * 128;
@@ -129,9 +129,8 @@ Group::~Group() {
     if (!members_.empty())
         publish_failure(Code::closed, rank_, "closed");
     // A peer may still be reading our last phase: the memory is free when all have closed, failed or ended.
-    node_.give_later({control_offset_, staging_offset_}, [peers = members_] {
-        return std::none_of(peers.begin(), peers.end(), still_looking);
-    });
+    node_.give_later({control_offset_, staging_offset_},
+                     [peers = members_] { return std::none_of(peers.begin(), peers.end(), still_looking); });
 }
 
 void Group::publish(uint64_t fingerprint) {
@@ -140,7 +139,8 @@ void Group::publish(uint64_t fingerprint) {
     own_fingerprint_[next & 1] = fingerprint;
     PhaseLine& line = own_line(next);
     line.fingerprint.store(fingerprint, std::memory_order_relaxed);
-    line.phase.exchange(next, std::memory_order_seq_cst); // with ring(): a sleeper sees the phase, or we see the sleeper
+    line.phase.exchange(next,
+                        std::memory_order_seq_cst); // with ring(): a sleeper sees the phase, or we see the sleeper
     for (Member& m : members_)
         if (m.process != nullptr)
             LocalNode::ring(m.header);

@@ -36,7 +36,9 @@ class Group {
     Member& self() { return members_[size_t(rank_)]; }
     uint64_t id() const { return id_; }
     int64_t half_bytes() const { return staging_bytes_ / 2; }
-    uint8_t* staging_of(int q, uint64_t phase) { return members_[size_t(q)].staging + int64_t(phase & 1) * half_bytes(); }
+    uint8_t* staging_of(int q, uint64_t phase) {
+        return members_[size_t(q)].staging + int64_t(phase & 1) * half_bytes();
+    }
     LocalNode& node() { return node_; }
 
     /// The phase that was published last. Phases count from 1 and never repeat.

@@ -26,7 +26,9 @@ int64_t whole_cells(int64_t bytes) { return bytes / kCellBytes * kCellBytes; }
 
 namespace messages {
 
-bool Group::has_peer(int slot) const { return std::find(info.slots.begin(), info.slots.end(), slot) != info.slots.end(); }
+bool Group::has_peer(int slot) const {
+    return std::find(info.slots.begin(), info.slots.end(), slot) != info.slots.end();
+}
 
 std::string Group::rank_name(int rank) const {
     std::string name = "rank " + std::to_string(rank);
@@ -78,8 +80,7 @@ void Deferred::run(const MessengerConfig& config) {
         places_[i].~Done();
     }
     count_ = 0;
-    for (const Done& done : more_)
-        done.completion->message_done(done.status, done.source);
+    for (const Done& done : more_) done.completion->message_done(done.status, done.source);
     for (const auto& [communicator, status] : late_) {
         if (config.on_late_error)
             config.on_late_error(communicator, status);
@@ -394,8 +395,7 @@ void Messenger::Impl::fail_group(Group& group, const Status& status, Deferred& d
             post_control(*arrival->peer, header);
         group.remove_arrival(arrival);
     });
-    for (Peer& peer : peers_)
-        ring_doorbell(peer);
+    for (Peer& peer : peers_) ring_doorbell(peer);
 }
 
 void Messenger::Impl::fail_peer(Peer& peer, const Status& status, Deferred& done) {
@@ -461,7 +461,8 @@ Status Messenger::add_peer(const RingMemory& tx, const RingMemory& rx, std::func
     peer.rx = RingReader(rx);
     const int64_t quarter = whole_cells(peer.tx.capacity_bytes() / 4);
     peer.eager_limit_bytes = std::min({impl_->config_.eager_limit_bytes, quarter, int64_t(4096)});
-    peer.fragment_limit_bytes = std::max(kCellBytes, whole_cells(std::min(impl_->config_.fragment_limit_bytes, quarter)));
+    peer.fragment_limit_bytes =
+        std::max(kCellBytes, whole_cells(std::min(impl_->config_.fragment_limit_bytes, quarter)));
     peer.reserve_bytes = peer.eager_limit_bytes + 2 * kCellBytes;
     peer.wake = std::move(wake);
     peer.name = std::move(name);
@@ -472,8 +473,8 @@ Status Messenger::add_peer(const RingMemory& tx, const RingMemory& rx, std::func
 Status Messenger::add_communicator(MessageGroup info) {
     const std::string where = "messages: communicator '" + info.name + "': ";
     if (info.rank < 0 || size_t(info.rank) >= info.slots.size())
-        return Status(Code::invalid_argument, where + "rank " + std::to_string(info.rank) + " of " +
-                                                  std::to_string(info.slots.size()));
+        return Status(Code::invalid_argument,
+                      where + "rank " + std::to_string(info.rank) + " of " + std::to_string(info.slots.size()));
     Deferred done;
     Status status;
     impl_->lock();

@@ -45,8 +45,8 @@ struct MessengerConfig {
 struct MessageGroup {
     uint64_t id = 0; // the same on all its ranks, never used again
     std::string name;
-    int rank = 0;                  // of this process
-    std::vector<int> slots;        // by rank: add_peer's slot, or Messenger::kNoPeer (this process, or not attached yet)
+    int rank = 0;           // of this process
+    std::vector<int> slots; // by rank: add_peer's slot, or Messenger::kNoPeer (this process, or not attached yet)
     std::vector<int> global_ranks; // by rank, for errors; empty: the same as the ranks
 };
 

@@ -15,7 +15,7 @@ template <class Node> struct Hook {
     uint64_t key = 0;
 };
 
-template <class Node, Hook<Node> Node::*hook> class Queue {
+template <class Node, Hook<Node> Node::* hook> class Queue {
   public:
     bool empty() const { return head_ == nullptr; }
     Node* front() const { return head_; }
@@ -46,7 +46,7 @@ template <class Node, Hook<Node> Node::*hook> class Queue {
     Node* tail_ = nullptr;
 };
 
-template <class Node, Hook<Node> Node::*hook> class KeyedQueue {
+template <class Node, Hook<Node> Node::* hook> class KeyedQueue {
     using Bucket = Queue<Node, hook>;
 
   public:
@@ -64,8 +64,7 @@ template <class Node, Hook<Node> Node::*hook> class KeyedQueue {
         if (size_ == 0)
             return nullptr;
         Node* node = buckets_[index(key)].front();
-        while (node != nullptr && (node->*hook).key != key)
-            node = Bucket::next(node);
+        while (node != nullptr && (node->*hook).key != key) node = Bucket::next(node);
         return node;
     }
 

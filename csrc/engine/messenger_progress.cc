@@ -51,8 +51,9 @@ bool Messenger::Impl::drain(Peer& peer, Deferred& done) {
         Status status =
             peek == RingReader::Peek::corrupt ? Status(Code::internal, rx.error()) : handle(peer, rx.header(), done);
         if (!status.ok()) {
-            fail_peer(peer, Status(Code::peer_failed, "peer " + peer.name + ": " + status.message() +
-                                                          "; its memory is damaged or it runs another version"),
+            fail_peer(peer,
+                      Status(Code::peer_failed, "peer " + peer.name + ": " + status.message() +
+                                                    "; its memory is damaged or it runs another version"),
                       done);
             return true;
         }
@@ -206,9 +207,8 @@ Status Messenger::Impl::on_cancel(Peer& peer, const RecordHeader& header, Deferr
             return nonsense("cancel of something that is no receive");
         end(recv,
             Status(Code::peer_failed, recv->group->rank_name(recv->rank) + " gave up its send of " +
-                                          std::to_string(recv->bytes) + " bytes with tag " +
-                                          std::to_string(recv->tag) + " in communicator '" + recv->group->info.name +
-                                          "'"),
+                                          std::to_string(recv->bytes) + " bytes with tag " + std::to_string(recv->tag) +
+                                          " in communicator '" + recv->group->info.name + "'"),
             done);
         return Status();
     }
@@ -387,7 +387,8 @@ bool Messenger::Impl::flush(Peer& peer, Deferred& done) {
     bool moved = flush_queues(peer, done, &blocked);
     if (blocked) {
         if (peer.tx.corrupt()) {
-            fail_peer(peer, Status(Code::peer_failed, "peer " + peer.name + ": corrupt message ring (its read counter)"),
+            fail_peer(peer,
+                      Status(Code::peer_failed, "peer " + peer.name + ": corrupt message ring (its read counter)"),
                       done);
             return true;
         }

@@ -224,11 +224,10 @@ struct Messenger::Impl {
     size_t failed_peers_ = 0;
     Peer self_;
     std::unordered_map<uint64_t, std::unique_ptr<Group>> groups_;
-    Group* last_group_ = nullptr; // the last one found: most calls are for it again
+    Group* last_group_ = nullptr;     // the last one found: most calls are for it again
     std::vector<uint64_t> forgotten_; // the latest ids of forget_communicator: what still arrives for them is dropped
     size_t next_forgotten_ = 0;
     uint64_t order_ = 0;
-
 };
 
 } // namespace collectives

@@ -32,8 +32,7 @@ int64_t whole_bytes(const Blocks& blocks, int n, int64_t element_bytes) {
     if (blocks.ptrs != nullptr)
         return -1;
     int64_t elements = 0;
-    for (int i = 0; i < n; ++i)
-        elements += blocks.count_of(i);
+    for (int i = 0; i < n; ++i) elements += blocks.count_of(i);
     return elements * element_bytes;
 }
 
@@ -167,8 +166,7 @@ void Operation::read_notes() {
 
 void Operation::write_table() { // one word a rank: how much I send to each
     auto* table = reinterpret_cast<int64_t*>(group_.staging_of(group_.rank(), group_.phase() + 1));
-    for (int q = 0; q < group_.size(); ++q)
-        table[q] = call_->in.count_of(q);
+    for (int q = 0; q < group_.size(); ++q) table[q] = call_->in.count_of(q);
 }
 
 bool Operation::read_table() {
@@ -221,11 +219,10 @@ void Operation::run(int first, int last) {
         void* dsts[64 + 1];
         const void* srcs[64 + 1];
         COLLECTIVES_CHECK(step.n_dsts <= 65 && step.n_srcs <= 65);
-        for (int j = 0; j < step.n_dsts; ++j)
-            dsts[j] = resolve(refs[j]);
-        for (int j = 0; j < step.n_srcs; ++j)
-            srcs[j] = resolve(refs[step.n_dsts + j]);
-        reduce_[step.store == kernels::Store::streaming](dsts, step.n_dsts, srcs, step.n_srcs, step.count, reduce_args_);
+        for (int j = 0; j < step.n_dsts; ++j) dsts[j] = resolve(refs[j]);
+        for (int j = 0; j < step.n_srcs; ++j) srcs[j] = resolve(refs[step.n_dsts + j]);
+        reduce_[step.store == kernels::Store::streaming](dsts, step.n_dsts, srcs, step.n_srcs, step.count,
+                                                         reduce_args_);
     }
 }
 

@@ -32,9 +32,9 @@ std::string describe(const Call& call, int rank);
 
 class Operation {
   public:
-    explicit Operation(Group& group) : group_(group), steps_(group.size()), in_offsets_(size_t(group.size())),
-                                       out_offsets_(size_t(group.size())), mapped_in_(size_t(group.size())),
-                                       mapped_out_(size_t(group.size())) {}
+    explicit Operation(Group& group)
+        : group_(group), steps_(group.size()), in_offsets_(size_t(group.size())), out_offsets_(size_t(group.size())),
+          mapped_in_(size_t(group.size())), mapped_out_(size_t(group.size())) {}
 
     void begin(const Call& call, const PlannerConfig& config, uint64_t sequence);
 

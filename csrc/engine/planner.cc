@@ -45,8 +45,7 @@ uint64_t signature_of(const Call& call, int rank, int world_size) {
     for (int i = 0; side != nullptr && i < blocks; ++i) {
         h = mix(h, uint64_t(side->count_of(i)));
         if (side->counts == nullptr) // even: the same for given equal counts
-            for (int j = 1; j < blocks; ++j)
-                h = mix(h, uint64_t(side->count));
+            for (int j = 1; j < blocks; ++j) h = mix(h, uint64_t(side->count));
         if (side->counts == nullptr)
             break;
     }
@@ -61,19 +60,19 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
     s.element_bytes = int64_t(size_of(call.dtype));
     int blocks;
     if (const Blocks* side = common_side(call, &blocks, rank, world_size))
-        for (int i = 0; i < (side->counts ? blocks : 1); ++i)
-            s.count = std::max(s.count, side->count_of(i));
+        for (int i = 0; i < (side->counts ? blocks : 1); ++i) s.count = std::max(s.count, side->count_of(i));
     s.half_bytes = half_bytes;
     s.piece_bytes = config.piece_bytes;
     s.scaled = reduces(call.kind) && call.op == ReduceOp::premul_sum;
     s.stage_store = config.stage_store;
-    int64_t whole = s.bytes() * (call.kind == Collective::all_gather || call.kind == Collective::reduce_scatter
-                                     ? world_size
-                                     : 1);
+    int64_t whole =
+        s.bytes() * (call.kind == Collective::all_gather || call.kind == Collective::reduce_scatter ? world_size : 1);
     if (call.kind == Collective::all_to_all)
-        for (int i = 0; i < world_size; ++i)
-            whole += call.out.count_of(i) * s.element_bytes;
-    s.out_store = whole >= config.streaming_from_bytes ? kernels::Store::streaming : kernels::Store::plain;
+        for (int i = 0; i < world_size; ++i) whole += call.out.count_of(i) * s.element_bytes;
+    // In place, the lines were just read: plain stores find them in the cache. Elsewhere a plain store would first fetch
+    // the line that it overwrites.
+    bool in_place = call.in.base == call.out.base;
+    s.out_store = whole >= config.streaming_from_bytes && !in_place ? kernels::Store::streaming : kernels::Store::plain;
     return s;
 }
 

@@ -86,8 +86,8 @@ void ProgressEngine::look_at_peers() {
     }
     for (auto& [peer, slot] : ended) {
         bool left = peer->header()->state.load(std::memory_order_acquire) == uint32_t(ProcessState::leaving);
-        messenger_.fail_peer(slot, Status(Code::peer_failed,
-                                          LocalNode::death_text(*peer) + (left ? " has exited" : " died")));
+        messenger_.fail_peer(
+            slot, Status(Code::peer_failed, LocalNode::death_text(*peer) + (left ? " has exited" : " died")));
     }
 }
 
@@ -131,8 +131,7 @@ bool ProgressEngine::pass() {
                           active_.end());
             pass_list_ = active_;
         }
-        for (auto& communicator : pass_list_)
-            moved |= communicator->advance_queue(&ended);
+        for (auto& communicator : pass_list_) moved |= communicator->advance_queue(&ended);
         pass_list_.clear();
     }
     for (EndedCollective& each : ended) // callbacks run with no lock of ours held
@@ -149,8 +148,7 @@ void ProgressEngine::look_around() {
         std::lock_guard<std::mutex> lock(mutex_);
         list = active_;
     }
-    for (auto& communicator : list)
-        communicator->look_around();
+    for (auto& communicator : list) communicator->look_around();
 }
 
 void ProgressEngine::thread_main() {

@@ -45,8 +45,7 @@ void Request::complete(const Status& status) {
         done_.store(true, std::memory_order_release);
         callbacks.swap(callbacks_);
     }
-    for (auto& callback : callbacks)
-        callback(status);
+    for (auto& callback : callbacks) callback(status);
 }
 
 JointRequest::JointRequest(std::vector<RequestPtr> parts) : parts_(std::move(parts)), left_(int(parts_.size())) {
@@ -72,8 +71,7 @@ RequestPtr JointRequest::make(std::vector<RequestPtr> parts) {
 }
 
 void JointRequest::abort() {
-    for (auto& part : parts_)
-        part->abort();
+    for (auto& part : parts_) part->abort();
 }
 
 Status JointRequest::drive_until_done(int64_t timeout_ns) {

@@ -39,9 +39,7 @@ class Checker {
             COLLECTIVES_RETURN_IF_ERROR(op_fits());
             COLLECTIVES_RETURN_IF_ERROR(sides(n_, one));
             return in_and_out(n_, one, rank_, 0);
-        case Collective::all_gather:
-            COLLECTIVES_RETURN_IF_ERROR(sides(one, n_));
-            return in_and_out(one, n_, 0, rank_);
+        case Collective::all_gather: COLLECTIVES_RETURN_IF_ERROR(sides(one, n_)); return in_and_out(one, n_, 0, rank_);
         case Collective::gather:
             COLLECTIVES_RETURN_IF_ERROR(root_fits());
             COLLECTIVES_RETURN_IF_ERROR(sides(one, is_root() ? n_ : 0));
@@ -79,8 +77,7 @@ class Checker {
         if (blocks.ptrs != nullptr)
             return static_cast<uint8_t*>(blocks.ptrs[i]);
         int64_t before = 0;
-        for (int j = 0; j < i; ++j)
-            before += blocks.count_of(j);
+        for (int j = 0; j < i; ++j) before += blocks.count_of(j);
         return static_cast<uint8_t*>(blocks.base) + before * size_;
     }
     Status side(const Blocks& blocks, int n, const char* name) const {

@@ -66,9 +66,9 @@ Status Hello::decode(std::string_view in, Hello* out) {
         return Status(Code::internal, "a rank announced itself with bytes that are no hello of this library");
     if (out->wire_version != kWireVersion)
         return Status(Code::mismatch, "a rank runs collectives " + out->library_version + " (wire version " +
-                                          std::to_string(out->wire_version) + "), this one " COLLECTIVES_VERSION
-                                          " (wire version " + std::to_string(kWireVersion) +
-                                          "): install the same version on all ranks");
+                                          std::to_string(out->wire_version) +
+                                          "), this one " COLLECTIVES_VERSION " (wire version " +
+                                          std::to_string(kWireVersion) + "): install the same version on all ranks");
     if (!get_value(&in, &out->uuid) || !get(&in, &out->kind) || !get(&in, &out->boot_id) ||
         !get_value(&in, &out->net_namespace) || !get_value(&in, &out->pid) || !get(&in, &out->host) ||
         !get(&in, &out->share))

@@ -10,8 +10,8 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/sysinfo.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -91,7 +91,7 @@ Status LocalNode::create(const NodeConfig& config, bool sharable, std::unique_pt
     COLLECTIVES_RETURN_IF_ERROR(
         SharedMemory::create("collectives-heap", node->config_.heap_bytes, sharable, &node->heap_));
     madvise(node->heap_base(), size_t(node->config_.heap_bytes), MADV_HUGEPAGE); // a wish, refused or not
-    SegmentHeader* header = node->header(); // zeroed by the kernel
+    SegmentHeader* header = node->header();                                      // zeroed by the kernel
     header->magic = kSegmentMagic;
     header->wire_version = kWireVersion;
     header->pid = uint32_t(getpid());
@@ -219,8 +219,7 @@ void LocalNode::collect_garbage() {
     std::erase_if(garbage_, [this](const Garbage& each) {
         if (!each.unused())
             return false;
-        for (int64_t offset : each.offsets)
-            arena_->give(offset);
+        for (int64_t offset : each.offsets) arena_->give(offset);
         return true;
     });
 }
@@ -244,8 +243,7 @@ RingRange LocalNode::ring_for(const Uuid& uuid, int n_peers) {
     if (ring.offset >= 0)
         return ring;
     int64_t bytes = 64 << 10; // half a MiB for all, so that staging keeps the rest
-    while (bytes > (4 << 10) && bytes * n_peers > (512 << 10))
-        bytes >>= 1;
+    while (bytes > (4 << 10) && bytes * n_peers > (512 << 10)) bytes >>= 1;
     ring.offset = arena_->take(bytes);
     ring.bytes = ring.offset < 0 ? 0 : bytes;
     return ring;
@@ -337,8 +335,7 @@ Status LocalNode::accept_shm(int n_peers, int64_t deadline_ns) {
     return {};
 }
 
-Status LocalNode::attach_all(const std::vector<Hello>& hellos, int64_t deadline_ns,
-                             std::vector<PeerProcess*>* peers) {
+Status LocalNode::attach_all(const std::vector<Hello>& hellos, int64_t deadline_ns, std::vector<PeerProcess*>* peers) {
     std::lock_guard<std::mutex> lock(attach_mutex_);
     int n_peers = std::max(1, int(hellos.size()) - 1);
     // The greater uuid connects to the smaller one: chains of waiting always go down, so they end.
@@ -361,8 +358,7 @@ Status LocalNode::attach_all(const std::vector<Hello>& hellos, int64_t deadline_
             COLLECTIVES_RETURN_IF_ERROR(accept_shm(n_peers, deadline_ns));
         }
     peers->clear();
-    for (const Hello& hello : hellos)
-        peers->push_back(hello.uuid == hello_.uuid ? nullptr : find(hello.uuid));
+    for (const Hello& hello : hellos) peers->push_back(hello.uuid == hello_.uuid ? nullptr : find(hello.uuid));
     return {};
 }
 

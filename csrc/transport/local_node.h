@@ -55,9 +55,9 @@ struct PeerProcess {
     int64_t pid = 0;
     std::string host;
     MappingPtr segment, heap;
-    RingRange tx, rx;               // messages to it (in my segment) and from it (in its segment)
-    int life_fd = -1;               // pidfd or socket; readable when the process has ended
-    std::atomic<bool> dead{false};  // ended without saying good-bye
+    RingRange tx, rx;              // messages to it (in my segment) and from it (in its segment)
+    int life_fd = -1;              // pidfd or socket; readable when the process has ended
+    std::atomic<bool> dead{false}; // ended without saying good-bye
     SegmentHeader* header() const { return reinterpret_cast<SegmentHeader*>(segment->base()); }
 };
 
@@ -134,7 +134,7 @@ class LocalNode final : public Node {
     int watch_event_ = -1;
     std::thread watcher_;
     std::atomic<bool> stopping_{false};
-    std::mutex attach_mutex_; // one attach_all at a time
+    std::mutex attach_mutex_;  // one attach_all at a time
     mutable std::mutex mutex_; // guards the maps
     std::map<Uuid, std::unique_ptr<PeerProcess>> peers_;
     std::map<Uuid, RingRange> rings_;

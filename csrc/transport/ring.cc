@@ -39,9 +39,10 @@ Status check_ring_memory(const RingMemory& memory) {
     if (memory.base == nullptr || address % kCellBytes != 0)
         return Status(Code::invalid_argument, "a message ring needs memory that is aligned to 64 bytes");
     if (memory.bytes < kRingMinBytes || memory.bytes > kRingMaxBytes || memory.bytes % kCellBytes != 0)
-        return Status(Code::invalid_argument,
-                      "a message ring of " + std::to_string(memory.bytes) + " bytes: it must be a multiple of 64 from " +
-                          std::to_string(kRingMinBytes) + " to " + std::to_string(kRingMaxBytes));
+        return Status(Code::invalid_argument, "a message ring of " + std::to_string(memory.bytes) +
+                                                  " bytes: it must be a multiple of 64 from " +
+                                                  std::to_string(kRingMinBytes) + " to " +
+                                                  std::to_string(kRingMaxBytes));
     return Status();
 }
 

@@ -26,8 +26,8 @@ struct alignas(64) SegmentHeader {
     uint64_t segment_bytes;
     uint64_t heap_bytes;
     uint8_t uuid[16];
-    std::atomic<uint32_t> state;            // ProcessState
-    alignas(64) std::atomic<uint32_t> bell; // counts rings; sleepers wait on it (futex)
+    std::atomic<uint32_t> state;                // ProcessState
+    alignas(64) std::atomic<uint32_t> bell;     // counts rings; sleepers wait on it (futex)
     alignas(64) std::atomic<uint32_t> sleepers; // threads that sleep, or are about to, on `bell`
 };
 
@@ -43,8 +43,8 @@ static_assert(sizeof(PhaseLine) == 64);
 /// What this rank called, for the error texts of a mismatch. Relaxed words: read only after something went wrong.
 struct alignas(64) CallRecord {
     std::atomic<uint64_t> sequence;
-    std::atomic<uint64_t> what;  // kind | dtype << 8 | op << 16 | root << 24
-    std::atomic<int64_t> count;  // elements; -1: uneven
+    std::atomic<uint64_t> what; // kind | dtype << 8 | op << 16 | root << 24
+    std::atomic<int64_t> count; // elements; -1: uneven
     std::atomic<uint64_t> counts_hash;
 };
 constexpr int kCallRecords = 4;
