@@ -73,7 +73,8 @@ void throw_c10d(const Status& status) {
         throw c10::ValueError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status.message());
     case Code::interrupted: {
         py::gil_scoped_acquire gil;
-        throw_status(status);
+        if (PyErr_Occurred() != nullptr) throw_status(status);
+        break; // the handler's error was raised before: this is a later call of a group that failed then
     }
     default: break;
     }
