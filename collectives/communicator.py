@@ -57,7 +57,7 @@ class Communicator(_core.Communicator):
     def from_mpi(cls, comm: Any, *, timeout: float | None = None, **options: Any) -> Self:
         """Join a group of the ranks of an mpi4py communicator, with the same numbers.
 
-        MPI serves only to meet. The communicator is duplicated, and the duplicate freed with the group's last owner.
+        MPI serves only to meet, over a duplicate of the communicator that lasts until MPI ends.
 
         Parameters
         ----------
