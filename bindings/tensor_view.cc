@@ -187,7 +187,8 @@ bool view_tensor(const at::Tensor& tensor, const char* argument, ArrayView* view
 
 // ---- NumPy ----------------------------------------------------------------------------------------------------------
 
-// Not a static within a function: finding it releases the GIL, and so would its guard deadlock with another thread.
+// Not a static within a function: finding it releases the GIL, while the static's guard would keep other threads waiting,
+// one of which may hold the GIL then.
 PyTypeObject* numpy_array_type = nullptr;
 
 bool is_masked_array(PyObject* object) { return PyObject_HasAttrString(object, "_mask") != 0; }
