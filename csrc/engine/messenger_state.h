@@ -1,9 +1,9 @@
-// The messenger's inside: operations, arrivals, peers, communicators, and the functions over them. Private to
-// messenger.cc (posting and failing) and messenger_progress.cc (moving records). All of it is guarded by Impl::mutex_,
-// except where a comment says otherwise.
+// The messenger's inside: operations, arrivals, peers, communicators, and the functions over them. Private to the
+// messenger_*.cc. All of it is guarded by Impl::mutex_, except where a comment says otherwise.
 #pragma once
 
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -16,6 +16,8 @@
 #include "engine/messenger_match.h"
 
 namespace collectives::messages {
+
+inline void plain_copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
 
 struct Peer;
 struct Group;
@@ -171,24 +173,30 @@ struct Messenger::Impl {
     Group* find_group(uint64_t id);
     bool was_forgotten(uint64_t id) const;
     Operation* allocate(State state);
+    Operation* adopt(const Posting& posting, State state);
     void release(Operation* op);
     void end(Operation* op, const Status& status, Deferred& done);
-    Operation* adopt(const Posting& posting, State state);
+
+    // messenger_matching.cc
     Status resolve(uint64_t id, int rank, int64_t bytes, bool is_send, Posting* posting);
     void send(const Posting& posting, Deferred& done);
-    void send_to_self(const Posting& posting, Deferred& done);
     void receive(const Posting& posting, Deferred& done);
     void take_arrival(const Posting& posting, Arrival* arrival, Deferred& done);
     void activate(Operation* recv, Peer& peer);
-    void start_self_transfer(Operation* send, Operation* recv, Deferred& done);
-    void tell_mismatch(const Group& group, Peer& peer, uint32_t tag, uint64_t message, int64_t sent, int64_t expected);
     Status failed_member(const Group& group) const;
+    void send_to_self(const Posting& posting, Deferred& done);
+    void start_self_transfer(Operation* send, Operation* recv, Deferred& done);
+    bool flush_self(Deferred& done);
+    void copy_to_self(Operation* send, int64_t piece_bytes, Deferred& done);
+
+    // messenger_failure.cc
+    void tell_mismatch(const Group& group, Peer& peer, uint32_t tag, uint64_t message, int64_t sent, int64_t expected);
     Status mismatch(const Group& group, int from, int to, uint32_t tag, int64_t sent, int64_t expected) const;
     void fail_group(Group& group, const Status& status, Deferred& done);
     void fail_peer(Peer& peer, const Status& status, Deferred& done);
     void check_early_arrivals(Group& group, Deferred& done);
 
-    // messenger_progress.cc
+    // messenger_incoming.cc
     bool pass(Deferred& done);
     bool drain(Peer& peer, Deferred& done);
     Status handle(Peer& peer, const RecordHeader& header, Deferred& done);
@@ -201,10 +209,10 @@ struct Messenger::Impl {
     Status on_mismatch(Peer& peer, const RecordHeader& header, Deferred& done);
     bool source_is_valid(Group& group, const Peer& peer, uint32_t source);
     Status find_operation(const Peer& peer, uint64_t id, Operation** op);
+
+    // messenger_outgoing.cc
     bool flush(Peer& peer, Deferred& done);
     bool flush_queues(Peer& peer, Deferred& done, bool* blocked);
-    bool flush_self(Deferred& done);
-    void copy_to_self(Operation* send, int64_t piece_bytes, Deferred& done);
     bool announce(Peer& peer, Operation* op, Deferred& done);
     bool push_message(Peer& peer, const Group& group, uint32_t tag, const void* data, int64_t bytes);
     bool push_fragment(Peer& peer, Operation* op, Deferred& done);

@@ -1,4 +1,5 @@
-// Ranks of one process whose messengers are joined by rings in ordinary memory, for the messenger's tests and benchmark.
+// Ranks of one process whose messengers are joined by rings in ordinary memory, for the messenger's tests and
+// benchmark.
 #pragma once
 
 #include <atomic>
@@ -34,24 +35,22 @@ class MessengerWorld {
 
     MessengerWorld(int size, int64_t ring_bytes, const MessengerConfig& config = {}) : size_(size) {
         wakes = std::vector<std::atomic<int>>(size_t(size));
-        for (int rank = 0; rank < size; ++rank)
-            ranks.push_back(std::make_unique<Messenger>(config));
+        for (int rank = 0; rank < size; ++rank) ranks.push_back(std::make_unique<Messenger>(config));
         slots_.assign(size_t(size), std::vector<int>(size_t(size), Messenger::kNoPeer));
-        for (int i = 0; i < size * size; ++i)
-            memory_.emplace_back(size_t(ring_bytes / kCellBytes));
+        for (int i = 0; i < size * size; ++i) memory_.emplace_back(size_t(ring_bytes / kCellBytes));
         for (int a = 0; a < size; ++a) {
             for (int b = 0; b < size; ++b) {
                 if (a != b)
-                    check(ranks[size_t(a)]->add_peer(ring(a, b), ring(b, a), [this, b] { wakes[size_t(b)].fetch_add(1); },
-                                                     "p" + std::to_string(b), &slots_[size_t(a)][size_t(b)]));
+                    check(ranks[size_t(a)]->add_peer(
+                        ring(a, b), ring(b, a), [this, b] { wakes[size_t(b)].fetch_add(1); }, "p" + std::to_string(b),
+                        &slots_[size_t(a)][size_t(b)]));
             }
         }
         open(kGroup, "world");
     }
 
     void open(uint64_t id, const std::string& name) {
-        for (int rank = 0; rank < size_; ++rank)
-            open_at(rank, id, name);
+        for (int rank = 0; rank < size_; ++rank) open_at(rank, id, name);
     }
     void open_at(int rank, uint64_t id, const std::string& name) {
         check(ranks[size_t(rank)]->add_communicator({id, name, rank, slots_[size_t(rank)], {}}));
@@ -68,8 +67,7 @@ class MessengerWorld {
     void settle() {
         for (bool moved = true; moved;) {
             moved = false;
-            for (auto& messenger : ranks)
-                moved |= messenger->progress();
+            for (auto& messenger : ranks) moved |= messenger->progress();
         }
     }
 

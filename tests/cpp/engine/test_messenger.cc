@@ -78,8 +78,7 @@ TEST_CASE("order holds per tag, and nothing waits for another tag") {
     world.settle();
     for (int i = 0; i < 20; ++i) // tag 1 first
         world[1].post_recv(kGroup, 0, 1, &got[size_t(i)], 4, &received[size_t(i)]);
-    for (int i = 20; i < 40; ++i)
-        world[1].post_recv(kGroup, 0, 0, &got[size_t(i)], 4, &received[size_t(i)]);
+    for (int i = 20; i < 40; ++i) world[1].post_recv(kGroup, 0, 0, &got[size_t(i)], 4, &received[size_t(i)]);
     world.settle();
     for (int i = 0; i < 20; ++i) {
         CHECK(got[size_t(i)] == 2 * i + 1);
@@ -153,8 +152,7 @@ TEST_CASE("a receive from any source takes the earliest, and says whose") {
     world.settle();
     std::vector<int> got(3);
     std::vector<Done> done(3);
-    for (size_t i = 0; i < 3; ++i)
-        world[0].post_recv(kGroup, Messenger::kAnyRank, 5, &got[i], 4, &done[i]);
+    for (size_t i = 0; i < 3; ++i) world[0].post_recv(kGroup, Messenger::kAnyRank, 5, &got[i], 4, &done[i]);
     CHECK(got == std::vector<int>{102, 101, 103});
     CHECK(done[0].source == 2);
     CHECK(done[1].source == 1);
@@ -252,8 +250,7 @@ TEST_CASE("sizes that differ fail both sides and leave the ring usable") {
             const Status at_sender = bytes == kLarge ? sent.status : late.at(0);
             CHECK(at_sender.message() == received.status.message());
             CHECK(at_sender.code() == Code::mismatch);
-            for (const std::string part : {"rank 0", "rank 1", "tag 77", "'world'"})
-                CHECK(has(received.status, part));
+            for (const std::string part : {"rank 0", "rank 1", "tag 77", "'world'"}) CHECK(has(received.status, part));
             CHECK(has(received.status, std::to_string(bytes) + " bytes"));
             CHECK(has(received.status, std::to_string(bytes + 8) + " bytes"));
             CHECK(late.size() == (bytes == kLarge ? 0 : 1));
@@ -351,8 +348,7 @@ TEST_CASE("fail_communicator ends every state, tells the peer, and drops what st
     CHECK_FALSE(streaming.ended());
     CHECK_FALSE(peer_recv.ended());
     std::vector<Done> queued(100); // more than the ring holds
-    for (Done& done : queued)
-        world[0].post_send(kGroup, 1, 7, &value, 4, &done);
+    for (Done& done : queued) world[0].post_send(kGroup, 1, 7, &value, 4, &done);
     CHECK_FALSE(queued.back().ended());
 
     world[0].fail_communicator(kGroup, kAborted);
@@ -412,8 +408,7 @@ TEST_CASE("fail_peer ends every state, spares the others, and keeps what came wh
         world[1].progress();
     }
     std::vector<Done> queued(100);
-    for (Done& done : queued)
-        world[0].post_send(kGroup, 1, 7, &value, 4, &done);
+    for (Done& done : queued) world[0].post_send(kGroup, 1, 7, &value, 4, &done);
     world[1].post_send(kGroup, 0, 8, &value, 4, nullptr); // in the ring, not seen yet
     Done bystander;
     std::vector<unsigned char> from_two(data.size());
@@ -459,23 +454,50 @@ TEST_CASE("records that lie fail their peer, and only it") {
     };
     const Lie lies[] = {
         {"kind", "kind 99", [](RecordHeader& h) { h.kind = RecordKind(99); }},
-        {"length", "length 4294967232", [](RecordHeader& h) { h.kind = RecordKind::eager; h.length = 0xffffffc0u; }},
+        {"length", "length 4294967232",
+         [](RecordHeader& h) {
+             h.kind = RecordKind::eager;
+             h.length = 0xffffffc0u;
+         }},
         {"source out of range", "source 77", [](RecordHeader& h) { h.source = 77; }},
         {"source of another", "source 2", [](RecordHeader& h) { h.source = 2; }},
         {"own rank as source", "source 0", [](RecordHeader& h) { h.source = 0; }},
         {"id never given", "never given out",
-         [](RecordHeader& h) { h.kind = RecordKind::clear_to_send; h.message = 12345; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::clear_to_send;
+             h.message = 12345;
+         }},
         {"id of the future", "never given out",
-         [](RecordHeader& h) { h.kind = RecordKind::clear_to_send; h.message = uint64_t(99) << 32; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::clear_to_send;
+             h.message = uint64_t(99) << 32;
+         }},
         {"clear to a receive", "another peer's",
-         [](RecordHeader& h) { h.kind = RecordKind::clear_to_send; h.message = uint64_t(1) << 32; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::clear_to_send;
+             h.message = uint64_t(1) << 32;
+         }},
         {"refuse of nothing", "never given out",
-         [](RecordHeader& h) { h.kind = RecordKind::refuse; h.message = 4; }},
-        {"cancel of nothing", "never given out", [](RecordHeader& h) { h.kind = RecordKind::cancel; h.offset = 4; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::refuse;
+             h.message = 4;
+         }},
+        {"cancel of nothing", "never given out",
+         [](RecordHeader& h) {
+             h.kind = RecordKind::cancel;
+             h.offset = 4;
+         }},
         {"mismatch of nothing", "never given out",
-         [](RecordHeader& h) { h.kind = RecordKind::mismatch; h.message = 4; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::mismatch;
+             h.message = 4;
+         }},
         {"mismatch from nobody", "source 9",
-         [](RecordHeader& h) { h.kind = RecordKind::mismatch; h.message = 0; h.source = 9; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::mismatch;
+             h.message = 0;
+             h.source = 9;
+         }},
     };
     for (const Lie& lie : lies) {
         CAPTURE(lie.what);
@@ -507,7 +529,11 @@ TEST_CASE("fragments that do not follow fail their peer and write nothing") {
     };
     const Lie lies[] = {
         {"offset", [](RecordHeader& h) { h.offset += 1; }},
-        {"past the receive", [](RecordHeader& h) { h.total = h.offset = uint64_t(1) << 40; h.total += h.length; }},
+        {"past the receive",
+         [](RecordHeader& h) {
+             h.total = h.offset = uint64_t(1) << 40;
+             h.total += h.length;
+         }},
         {"id", [](RecordHeader& h) { h.message += 7; }},
     };
     for (const Lie& lie : lies) {
@@ -534,8 +560,7 @@ TEST_CASE("a lying read counter fails the peer") {
     const uint64_t lie = uint64_t(1) << 50;
     std::memcpy(static_cast<char*>(world.ring(0, 1).base) + kCellBytes, &lie, sizeof lie);
     int value = 1;
-    for (Done& done : sent)
-        world[0].post_send(kGroup, 1, 1, &value, 4, &done);
+    for (Done& done : sent) world[0].post_send(kGroup, 1, 1, &value, 4, &done);
     world[0].progress();
     CHECK(sent.back().status.code() == Code::peer_failed);
     CHECK(has(sent.back().status, "read counter"));
@@ -577,8 +602,7 @@ TEST_CASE("the doorbell rings for messages and for room") {
     world[1].progress();
     CHECK(world.wakes[0] == 0); // nobody waits for room
     std::vector<Done> sent(80); // more than the ring holds, by less than a pass ends
-    for (Done& one : sent)
-        world[0].post_send(kGroup, 1, 2, &value, 4, &one);
+    for (Done& one : sent) world[0].post_send(kGroup, 1, 2, &value, 4, &one);
     world[0].progress(); // asks for room
     world[1].progress();
     CHECK(world.wakes[0] > 0);
@@ -635,8 +659,7 @@ TEST_CASE("threads: large messages both ways at once, smallest ring") {
             world.wait(rank, received);
         });
     }
-    for (auto& thread : threads)
-        thread.join();
+    for (auto& thread : threads) thread.join();
     CHECK(got[0] == data[1]);
     CHECK(got[1] == data[0]);
 }
@@ -702,8 +725,8 @@ TEST_CASE("threads: 10,000 messages in random order among four ranks") {
                 world.wait(rank, op.done);
                 wrong += !op.done.status.ok() || op.done.calls != 1;
                 if (!op.sends)
-                    wrong += op.data != pattern(op.message->bytes, op.message->seed) ||
-                             op.done.source != op.message->from;
+                    wrong +=
+                        op.data != pattern(op.message->bytes, op.message->seed) || op.done.source != op.message->from;
             }
             --at_work;
             while (at_work > 0) { // the others may still need this one's acknowledgements
@@ -712,11 +735,9 @@ TEST_CASE("threads: 10,000 messages in random order among four ranks") {
             }
         });
     }
-    for (auto& thread : threads)
-        thread.join();
+    for (auto& thread : threads) thread.join();
     CHECK(wrong == 0);
-    for (int rank = 0; rank < kRanks; ++rank)
-        CHECK_FALSE(world[rank].anything_pending());
+    for (int rank = 0; rank < kRanks; ++rank) CHECK_FALSE(world[rank].anything_pending());
 }
 
 TEST_CASE("threads: several on one messenger, with communicators coming and going") {
@@ -738,14 +759,14 @@ TEST_CASE("threads: several on one messenger, with communicators coming and goin
                     world[rank].post_recv(id, i % 2 ? 1 - rank : -1, 1, got.data(), bytes, &received);
                     world.wait(rank, sent);
                     world.wait(rank, received);
-                    wrong += !sent.status.ok() || !received.status.ok() || got != pattern(bytes, unsigned(i + 1 - rank));
+                    wrong +=
+                        !sent.status.ok() || !received.status.ok() || got != pattern(bytes, unsigned(i + 1 - rank));
                     world[rank].forget_communicator(id);
                 }
             });
         }
     }
-    for (auto& thread : threads)
-        thread.join();
+    for (auto& thread : threads) thread.join();
     CHECK(wrong == 0);
 }
 
@@ -766,18 +787,15 @@ TEST_CASE("threads: a communicator fails in the middle of everything") {
                     world[rank].post_recv(kGroup, 1 - rank, uint32_t(i), got[i].data(), int64_t(got[i].size()),
                                           &done[2 * i + 1]);
                 }
-                for (int i = 0; i < round * 3; ++i)
-                    world[rank].progress();
+                for (int i = 0; i < round * 3; ++i) world[rank].progress();
                 if (rank == 0)
                     world[0].fail_communicator(kGroup, kAborted);
                 else
                     world[1].fail_peer(world.slot(1, 0), kGone);
-                for (Done& one : done)
-                    ended += one.calls == 1;
+                for (Done& one : done) ended += one.calls == 1;
             });
         }
-        for (auto& thread : threads)
-            thread.join();
+        for (auto& thread : threads) thread.join();
         CHECK(ended == 80);
     }
 }

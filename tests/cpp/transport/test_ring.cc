@@ -41,8 +41,7 @@ RecordHeader eager(size_t length, uint32_t tag = 0) {
 
 std::vector<unsigned char> pattern(size_t length, unsigned seed) {
     std::vector<unsigned char> data(length);
-    for (size_t i = 0; i < length; ++i)
-        data[i] = static_cast<unsigned char>(i * 131 + seed * 7 + 1);
+    for (size_t i = 0; i < length; ++i) data[i] = static_cast<unsigned char>(i * 131 + seed * 7 + 1);
     return data;
 }
 
@@ -95,15 +94,13 @@ TEST_CASE("a full ring refuses, keeps what it has, and takes more when read") {
     RingWriter writer(memory.ring());
     RingReader reader(memory.ring());
     uint32_t written = 0;
-    while (writer.try_write(eager(4, written), "abcd", 0, copy))
-        ++written;
+    while (writer.try_write(eager(4, written), "abcd", 0, copy)) ++written;
     CHECK(written == 13); // one cell stays free for the empty stamp
     CHECK_FALSE(writer.await_room());
     CHECK(read_one(reader, {'a', 'b', 'c', 'd'}, 0));
     CHECK(writer.try_write(eager(4, written), "abcd", 0, copy));
     CHECK_FALSE(writer.try_write(eager(4, 99), "abcd", 0, copy));
-    for (uint32_t tag = 1; tag <= written; ++tag)
-        CHECK(read_one(reader, {'a', 'b', 'c', 'd'}, tag));
+    for (uint32_t tag = 1; tag <= written; ++tag) CHECK(read_one(reader, {'a', 'b', 'c', 'd'}, tag));
     CHECK(reader.peek() == RingReader::Peek::empty);
     CHECK_FALSE(writer.try_write(eager(4), "abcd", 13 * kCellBytes, copy));
     CHECK(writer.try_write(eager(4), "abcd", 12 * kCellBytes, copy));
@@ -133,8 +130,7 @@ TEST_CASE("old payload that looks like a stamp is not taken for a record") {
     RingReader reader(memory.ring());
     for (uint64_t round = 0; round < 200; ++round) {
         uint64_t fake[40]; // whatever position comes next lap: all of them
-        for (size_t i = 0; i < 40; ++i)
-            fake[i] = (round * 6 + i / 8 + 14 - (14 * (i % 2))) * kCellBytes + 1;
+        for (size_t i = 0; i < 40; ++i) fake[i] = (round * 6 + i / 8 + 14 - (14 * (i % 2))) * kCellBytes + 1;
         REQUIRE(writer.try_write(eager(sizeof fake), fake, 0, copy));
         REQUIRE(reader.peek() == RingReader::Peek::record);
         reader.pop();
@@ -151,18 +147,48 @@ TEST_CASE("headers that lie are refused") {
     const Lie lies[] = {
         {"unknown kind", [](RecordHeader& h) { h.kind = RecordKind(200); }},
         {"no kind", [](RecordHeader& h) { h.kind = RecordKind::none; }},
-        {"longer than the ring", [](RecordHeader& h) { h.length = 0xffffffc0u; h.total = h.length; }},
-        {"as long as the ring", [](RecordHeader& h) { h.length = 4096 - 128; h.total = h.length; }},
+        {"longer than the ring",
+         [](RecordHeader& h) {
+             h.length = 0xffffffc0u;
+             h.total = h.length;
+         }},
+        {"as long as the ring",
+         [](RecordHeader& h) {
+             h.length = 4096 - 128;
+             h.total = h.length;
+         }},
         {"total is not length", [](RecordHeader& h) { h.total = 101; }},
         {"inline but long", [](RecordHeader& h) { h.is_inline = 1; }},
-        {"inline fragment", [](RecordHeader& h) { h.kind = RecordKind::fragment; h.length = 8; h.is_inline = 1; }},
+        {"inline fragment",
+         [](RecordHeader& h) {
+             h.kind = RecordKind::fragment;
+             h.length = 8;
+             h.is_inline = 1;
+         }},
         {"stamp", [](RecordHeader& h) { h.stamp = 65; }},
         {"fragment past the end",
-         [](RecordHeader& h) { h.kind = RecordKind::fragment; h.total = 150; h.offset = 100; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::fragment;
+             h.total = 150;
+             h.offset = 100;
+         }},
         {"fragment offset overflow",
-         [](RecordHeader& h) { h.kind = RecordKind::fragment; h.total = 150; h.offset = ~uint64_t(0) - 10; }},
-        {"empty fragment", [](RecordHeader& h) { h.kind = RecordKind::fragment; h.length = 0; }},
-        {"negative size", [](RecordHeader& h) { h.kind = RecordKind::request_to_send; h.length = 0; h.total = ~0ull; }},
+         [](RecordHeader& h) {
+             h.kind = RecordKind::fragment;
+             h.total = 150;
+             h.offset = ~uint64_t(0) - 10;
+         }},
+        {"empty fragment",
+         [](RecordHeader& h) {
+             h.kind = RecordKind::fragment;
+             h.length = 0;
+         }},
+        {"negative size",
+         [](RecordHeader& h) {
+             h.kind = RecordKind::request_to_send;
+             h.length = 0;
+             h.total = ~0ull;
+         }},
         {"control with payload", [](RecordHeader& h) { h.kind = RecordKind::clear_to_send; }},
         {"reserved", [](RecordHeader& h) { h.reserved = 1; }},
     };
@@ -210,8 +236,7 @@ TEST_CASE("two threads, random lengths, both ends wait by asking") {
     uint32_t good = 0;
     for (uint32_t i = 0; i < kRecords; ++i) {
         const auto data = pattern(random() % 600, i);
-        while (reader.peek() == RingReader::Peek::empty)
-            std::this_thread::yield();
+        while (reader.peek() == RingReader::Peek::empty) std::this_thread::yield();
         good += read_one(reader, data, i);
     }
     sender.join();
@@ -229,16 +254,14 @@ TEST_CASE("two processes that map it at different addresses") {
         RingWriter writer({map(), 4096}); // a second mapping: another address
         for (uint32_t i = 0; i < 1000; ++i) {
             const auto data = pattern(i, i);
-            while (!writer.try_write(eager(i, i), data.data(), 0, copy))
-                sched_yield();
+            while (!writer.try_write(eager(i, i), data.data(), 0, copy)) sched_yield();
         }
         _exit(0);
     }
     RingReader reader({mine, 4096});
     uint32_t good = 0;
     for (uint32_t i = 0; i < 1000; ++i) {
-        while (reader.peek() == RingReader::Peek::empty)
-            sched_yield();
+        while (reader.peek() == RingReader::Peek::empty) sched_yield();
         good += read_one(reader, pattern(i, i), i);
     }
     int status = -1;

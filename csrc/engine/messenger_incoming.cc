@@ -1,11 +1,7 @@
-// The messenger's moving part: takes records out of the peers' rings and puts what waits into them.
+// The messenger's incoming side: takes records out of the peers' rings. Private to the messenger.
 //
 // Why it cannot deadlock: taking a record never needs room in any ring (an answer that finds none waits in
 // peer.control), so every process that calls progress() empties its rings, whatever it waits for itself.
-#include <algorithm>
-#include <cstring>
-
-#include "base/check.h"
 #include "engine/messenger_state.h"
 
 namespace collectives {
@@ -14,15 +10,9 @@ using namespace messages;
 
 namespace {
 
-constexpr int64_t kSelfPieceBytes = 256 * 1024; // copied a pass from this process to itself
-
-void plain_copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
-
 Status nonsense(const std::string& what) { return Status(Code::internal, "corrupt message record: " + what); }
 
 } // namespace
-
-// ---- incoming ----
 
 bool Messenger::Impl::pass(Deferred& done) {
     bool moved = false;
@@ -257,163 +247,6 @@ Status Messenger::Impl::on_mismatch(Peer& peer, const RecordHeader& header, Defe
         return nonsense("mismatch for a message that does not wait");
     end(op, mismatch(*op->group, op->group->info.rank, op->rank, op->tag, op->bytes, int64_t(header.offset)), done);
     return Status();
-}
-
-// ---- outgoing ----
-
-void Messenger::Impl::ring_doorbell(Peer& peer) {
-    if (!peer.needs_wake)
-        return;
-    peer.needs_wake = false;
-    if (peer.wake)
-        peer.wake();
-}
-
-void Messenger::Impl::post_control(Peer& peer, const RecordHeader& header) {
-    if (!peer.live())
-        return;
-    if (peer.control.empty() && peer.tx.try_write(header, nullptr, 0, plain_copy)) {
-        peer.needs_wake = true;
-        return;
-    }
-    Operation* op = allocate(State::control);
-    op->peer = &peer;
-    op->header = header;
-    peer.control.push_back(op);
-}
-
-void Messenger::Impl::clear_to_send(Operation* recv) {
-    RecordHeader header;
-    header.kind = RecordKind::clear_to_send;
-    header.communicator = recv->group->info.id;
-    header.tag = recv->tag;
-    header.source = uint32_t(recv->group->info.rank);
-    header.message = recv->remote_id;
-    header.total = uint64_t(recv->bytes);
-    header.offset = recv->id();
-    post_control(*recv->peer, header);
-}
-
-bool Messenger::Impl::push_message(Peer& peer, const Group& group, uint32_t tag, const void* data, int64_t bytes) {
-    RecordHeader header;
-    header.kind = RecordKind::eager;
-    header.communicator = group.info.id;
-    header.tag = tag;
-    header.source = uint32_t(group.info.rank);
-    header.length = uint32_t(bytes);
-    header.total = uint64_t(bytes);
-    if (!peer.tx.try_write(header, data, 0, plain_copy))
-        return false;
-    peer.needs_wake = true;
-    return true;
-}
-
-/// Sends a queued message whole or announces it, and takes it out of the queue; false when there is no room.
-bool Messenger::Impl::announce(Peer& peer, Operation* op, Deferred& done) {
-    if (op->bytes <= peer.eager_limit_bytes) {
-        if (!push_message(peer, *op->group, op->tag, op->data, op->bytes))
-            return false;
-        end(op, Status(), done);
-        return true;
-    }
-    RecordHeader header;
-    header.kind = RecordKind::request_to_send;
-    header.communicator = op->group->info.id;
-    header.tag = op->tag;
-    header.source = uint32_t(op->group->info.rank);
-    header.message = op->id();
-    header.total = uint64_t(op->bytes);
-    if (!peer.tx.try_write(header, nullptr, 0, plain_copy))
-        return false;
-    peer.needs_wake = true;
-    peer.queued.erase(op);
-    op->state = State::awaiting_send;
-    return true;
-}
-
-bool Messenger::Impl::push_fragment(Peer& peer, Operation* op, Deferred& done) {
-    RecordHeader header;
-    header.kind = RecordKind::fragment;
-    header.communicator = op->group->info.id;
-    header.tag = op->tag;
-    header.source = uint32_t(op->group->info.rank);
-    header.length = uint32_t(std::min(peer.fragment_limit_bytes, op->bytes - op->moved_bytes));
-    header.message = op->remote_id;
-    header.total = uint64_t(op->bytes);
-    header.offset = uint64_t(op->moved_bytes);
-    if (!peer.tx.try_write(header, op->data + op->moved_bytes, peer.reserve_bytes, config_.copy_to_ring))
-        return false;
-    peer.needs_wake = true;
-    op->moved_bytes += header.length;
-    if (op->moved_bytes == op->bytes) {
-        end(op, Status(), done);
-    } else {
-        peer.streaming.erase(op); // the others' turn
-        peer.streaming.push_back(op);
-    }
-    return true;
-}
-
-bool Messenger::Impl::flush_queues(Peer& peer, Deferred& done, bool* blocked) {
-    bool moved = false;
-    *blocked = true;
-    while (Operation* op = peer.control.front()) {
-        if (!peer.tx.try_write(op->header, nullptr, 0, plain_copy))
-            return moved;
-        peer.needs_wake = moved = true;
-        peer.control.erase(op);
-        release(op);
-    }
-    while (!peer.queued.empty() && !done.full()) {
-        if (!announce(peer, peer.queued.front(), done))
-            return moved;
-        moved = true;
-    }
-    int64_t budget_bytes = peer.tx.capacity_bytes();
-    while (!peer.streaming.empty() && !done.full() && budget_bytes > 0) {
-        if (!push_fragment(peer, peer.streaming.front(), done))
-            return moved;
-        budget_bytes -= peer.fragment_limit_bytes;
-        moved = true;
-    }
-    *blocked = false;
-    return moved;
-}
-
-bool Messenger::Impl::flush(Peer& peer, Deferred& done) {
-    if (!peer.live())
-        return false;
-    bool blocked = false;
-    bool moved = flush_queues(peer, done, &blocked);
-    if (blocked) {
-        if (peer.tx.corrupt()) {
-            fail_peer(peer,
-                      Status(Code::peer_failed, "peer " + peer.name + ": corrupt message ring (its read counter)"),
-                      done);
-            return true;
-        }
-        moved |= peer.tx.await_room(); // room that has just come counts: the caller must not sleep on it
-    }
-    ring_doorbell(peer);
-    return moved;
-}
-
-bool Messenger::Impl::flush_self(Deferred& done) {
-    Operation* send = self_.streaming.pop_front();
-    self_.streaming.push_back(send); // the others' turn next
-    copy_to_self(send, std::min(kSelfPieceBytes, send->bytes - send->moved_bytes), done);
-    return true;
-}
-
-void Messenger::Impl::copy_to_self(Operation* send, int64_t piece_bytes, Deferred& done) {
-    Operation* recv = send->partner;
-    if (piece_bytes > 0)
-        std::memcpy(recv->data + send->moved_bytes, send->data + send->moved_bytes, size_t(piece_bytes));
-    send->moved_bytes += piece_bytes;
-    if (send->moved_bytes < send->bytes)
-        return;
-    end(send, Status(), done);
-    end(recv, Status(), done);
 }
 
 } // namespace collectives
