@@ -143,8 +143,8 @@ STORE = Variable[tuple[str, int] | None](
     parse_address,
     None,
     "host:port",
-    "Where the ranks of a job meet under mpirun or srun, where MASTER_ADDR is unset and mpi4py is missing; rank 0 "
-    "listens there.",
+    "Where the ranks of a job meet in `Communicator.from_env` under mpirun or srun; rank 0 listens there. By default "
+    "MASTER_ADDR and MASTER_PORT, else mpi4py, else a file on the one host.",
 )
 INTERFACE = Variable[str | None](
     "COLLECTIVES_INTERFACE",
@@ -159,8 +159,8 @@ SECRET = Variable[str | None](
     parse_text,
     None,
     "text",
-    "The job's secret: a connection must prove that it holds it before anything else is read. By default rank 0 draws "
-    "one and hands it out through the store.",
+    "The job's secret, the same on all ranks. A connection must prove that it holds it, and the random key that the "
+    "process it connects to put into the job's store, before anything else is read. By default the key alone.",
 )
 LOG = Variable(
     "COLLECTIVES_LOG",
@@ -182,7 +182,7 @@ STREAMING_STORES = Variable(
     parse_choice("auto", "on", "off"),
     "auto",
     "auto, on or off",
-    "Whether copies into shared memory bypass the cache. `auto` decides by size and by how far apart the cores are.",
+    "Whether copies into staging memory bypass the cache. `auto` takes what is faster on this machine.",
 )
 STAGING_BYTES = Variable(
     "COLLECTIVES_STAGING_BYTES",
