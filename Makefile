@@ -21,6 +21,10 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 # The programs of the environment (cmake, ninja, mpirun) come before the system's.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# Let ccache, where there is one, recognise the same source in another checkout.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test build lint format test-cpp test-python test-sanitizers test-torch soak bench docs clean
