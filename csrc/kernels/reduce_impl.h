@@ -93,7 +93,7 @@ COLLECTIVES_INLINE void reduce_step(const ReduceJob& job, const Part<Element>& p
     Lanes acc[kUnits];
     int k = kPair ? 0 : part.first_src;
     const int last_src = kPair ? 2 : part.last_src;
-    if (!kPair && k > 0) {
+    if (sums != nullptr && k > 0) {
 #pragma GCC unroll 4
         for (int unit = 0; unit < kUnits; ++unit) acc[unit] = sums[unit];
     } else {
@@ -113,7 +113,7 @@ COLLECTIVES_INLINE void reduce_step(const ReduceJob& job, const Part<Element>& p
                 acc[unit].v[i] = Operation::template apply<Acc>(acc[unit].v[i], next.v[i]);
         }
     }
-    if (!kPair && last_src < job.n_srcs) {
+    if (sums != nullptr && last_src < job.n_srcs) {
 #pragma GCC unroll 4
         for (int unit = 0; unit < kUnits; ++unit) sums[unit] = acc[unit];
         return;
