@@ -19,9 +19,15 @@ struct Shape {
     int64_t count = 0;       // all_reduce, reduce, broadcast: elements; others: the largest block
     int64_t half_bytes = 0;  // staging of one parity, each rank
     int64_t piece_bytes = 0; // preferred bytes a rank stages in one phase
-    bool mapped_in = false;  // every rank's input is mapped by all (known after the ranks compared notes)
-    bool mapped_out = false; // likewise output
-    bool scaled = false;     // premul_sum: copies into staging scale, and the own share is staged too
+    // Known after the ranks compared notes on where their buffers lie:
+    bool mapped_in = false;   // every rank's input is mapped by all
+    bool mapped_out = false;  // likewise output
+    bool readable_in = false; // every rank's input is mapped by all, or can be pulled and is large enough for it to pay
+    bool readable_out = false;           // likewise output
+    int64_t pull_from_bytes = INT64_MAX; // a block from here is pulled out of its owner's private memory
+    int64_t own_place = 0;               // where this rank's input lies for pulling; 0: it must be staged
+    const int64_t* matrix = nullptr;     // every rank's table words, once they are known
+    bool scaled = false;                 // premul_sum: copies into staging scale, and the own share is staged too
     kernels::Store stage_store = kernels::Store::plain; // what suits this machine's caches
     kernels::Store out_store = kernels::Store::plain;   // for the user's memory
 
@@ -54,20 +60,23 @@ inline Share piece_of(int64_t count, int64_t i, int64_t piece) {
 struct Algorithm {
     const char* name;
     Collective kind;
-    bool mapped;      // works on the users' memory directly: needs mapped_in / mapped_out
-    int table_words;  // int64 words a rank shows to all in the first phase; -1: one a rank
+    bool mapped;      // works on the users' memory directly: its phase 0 is the one in which ranks compare notes
+    bool has_table;   // shows its blocks' counts and place to all in the first phase (table_words() of them)
     const char* cost; // steps and bytes, for `collectives info --plan` and docs/algorithms.md
 
     /// Whether it can run this shape. The first row of the table that applies is taken.
     bool (*applies)(const Shape&);
-    /// How many phases the call takes; the same on all ranks. `matrix` holds every rank's table words (null before the
-    /// first phase's wait; asked again after it when table_words != 0).
-    int64_t (*phases)(const Shape&, const int64_t* matrix);
+    /// How many phases the call takes; the same on all ranks. Asked again, and the first phase emitted again, when the
+    /// matrix of a row with a table is known.
+    int64_t (*phases)(const Shape&);
     void (*emit)(const Shape&, int64_t phase, PhaseSteps& out);
 };
 
 extern const Algorithm* const kAlgorithms[];
 extern const int kAlgorithmCount;
+
+/// Words of one rank's table: the count of each block, then where its input lies (0: nowhere that peers can reach).
+inline int table_words(int world_size) { return world_size + 1; }
 
 /// The row with this name, or null.
 const Algorithm* find_algorithm(const char* name);

@@ -1,11 +1,12 @@
-// Zero-copy all_gather: all inputs lie in memory that every rank has mapped; each rank copies every block once. Two phases.
+// Zero-copy and single-copy all_gather: each rank copies every block once, out of memory that all have mapped or out of
+// its owner's private memory (pulled). Two phases.
 #include "algorithms/rows.h"
 
 namespace collectives {
 namespace {
 
-bool applies(const Shape& s) { return s.mapped_in; }
-int64_t phases(const Shape&, const int64_t*) { return 2; }
+bool applies(const Shape& s) { return s.readable_in; }
+int64_t phases(const Shape&) { return 2; }
 
 void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     out.end_of_writes();
@@ -21,6 +22,6 @@ void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
 } // namespace
 
 const Algorithm kAllGatherMapped{
-    "all_gather_mapped", Collective::all_gather, true, 0, "2 phases; moves 2pm", applies, phases, emit};
+    "all_gather_mapped", Collective::all_gather, true, false, "2 phases; moves 2pm", applies, phases, emit};
 
 } // namespace collectives

@@ -7,7 +7,7 @@ namespace {
 
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes, 1); }
 
-int64_t phases(const Shape& s, const int64_t*) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
+int64_t phases(const Shape& s) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
 
 void emit(const Shape& s, int64_t phase, int64_t piece, Ref (*place)(int), kernels::Store store, PhaseSteps& out) {
     Share own = piece_of(s.call->out.count_of(s.rank), phase, piece);
@@ -27,7 +27,7 @@ Ref in_staging(int rank) { return staging(rank); }
 
 bool fits_line(const Shape& s) { return s.bytes() <= kInlineBytes; }
 bool always(const Shape&) { return true; }
-int64_t one_phase(const Shape&, const int64_t*) { return 1; }
+int64_t one_phase(const Shape&) { return 1; }
 void emit_inline(const Shape& s, int64_t phase, PhaseSteps& out) {
     emit(s, phase, kInlineBytes, in_line, kernels::Store::plain, out);
 }
@@ -40,13 +40,13 @@ void emit_staged(const Shape& s, int64_t phase, PhaseSteps& out) {
 const Algorithm kAllGatherInline{"all_gather_inline",
                                  Collective::all_gather,
                                  false,
-                                 0,
+                                 false,
                                  "1 phase; a block <= 48 bytes in the flag's line",
                                  fits_line,
                                  one_phase,
                                  emit_inline};
 const Algorithm kAllGatherStaged{
-    "all_gather_staged", Collective::all_gather, false, 0, "pieces phases; moves 2pm + 2m", always, phases,
+    "all_gather_staged", Collective::all_gather, false, false, "pieces phases; moves 2pm + 2m", always, phases,
     emit_staged};
 
 } // namespace collectives

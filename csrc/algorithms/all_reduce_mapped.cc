@@ -7,7 +7,7 @@ namespace collectives {
 namespace {
 
 bool applies(const Shape& s) { return s.mapped_in && s.mapped_out && !s.scaled; }
-int64_t phases(const Shape&, const int64_t*) { return 2; }
+int64_t phases(const Shape&) { return 2; }
 
 void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     out.end_of_writes();
@@ -25,6 +25,6 @@ void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
 } // namespace
 
 const Algorithm kAllReduceMapped{
-    "all_reduce_mapped", Collective::all_reduce, true, 0, "2 phases; reads n, writes n", applies, phases, emit};
+    "all_reduce_mapped", Collective::all_reduce, true, false, "2 phases; reads n, writes n", applies, phases, emit};
 
 } // namespace collectives

@@ -6,7 +6,7 @@
 namespace collectives {
 namespace {
 
-int64_t one_phase(const Shape&, const int64_t*) { return 1; }
+int64_t one_phase(const Shape&) { return 1; }
 
 /// Where rank q shows its vector.
 using Place = Ref (*)(int rank);
@@ -37,13 +37,13 @@ constexpr const char* kStagingCost = "1 phase; writes n, reads p n";
 
 } // namespace
 
-const Algorithm kAllReduceInline{"all_reduce_inline", Collective::all_reduce, false, 0, kLineCost, fits_line,
+const Algorithm kAllReduceInline{"all_reduce_inline", Collective::all_reduce, false, false, kLineCost, fits_line,
                                  one_phase,           all_reduce_in_line};
-const Algorithm kAllReduceOneShot{"all_reduce_one_shot", Collective::all_reduce, false,     0,
+const Algorithm kAllReduceOneShot{"all_reduce_one_shot", Collective::all_reduce, false,     false,
                                   kStagingCost,          fits_staging,           one_phase, all_reduce_in_staging};
-const Algorithm kReduceInline{"reduce_inline", Collective::reduce, false,     0,
+const Algorithm kReduceInline{"reduce_inline", Collective::reduce, false,     false,
                               kLineCost,       fits_line,          one_phase, reduce_in_line};
-const Algorithm kReduceOneShot{"reduce_one_shot", Collective::reduce, false,     0,
+const Algorithm kReduceOneShot{"reduce_one_shot", Collective::reduce, false,     false,
                                kStagingCost,      fits_staging,       one_phase, reduce_in_staging};
 
 } // namespace collectives

@@ -12,9 +12,7 @@ namespace {
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes, s.world_size + (s.scaled ? 1 : 0)); }
 int64_t slot(const Shape& s, int i) { return i * piece(s) * s.element_bytes; }
 
-int64_t phases(const Shape& s, const int64_t*) {
-    return 1 + pieces(largest_share(s.count, s.world_size, s.element_bytes), piece(s));
-}
+int64_t phases(const Shape& s) { return 1 + pieces(largest_share(s.count, s.world_size, s.element_bytes), piece(s)); }
 
 Share part(const Shape& s, int rank, int64_t i) { // piece i of a rank's share, in elements of the vector
     Share share = share_of(s.count, rank, s.world_size, s.element_bytes);
@@ -72,12 +70,12 @@ void emit_rooted(const Shape& s, int64_t phase, PhaseSteps& out) { emit(s, phase
 const Algorithm kAllReduceTwoShot{"all_reduce_two_shot",
                                   Collective::all_reduce,
                                   false,
-                                  0,
+                                  false,
                                   "pieces + 1 phases; moves 5n - 2n/p",
                                   always,
                                   phases,
                                   emit_all};
-const Algorithm kReduceTwoShot{"reduce_two_shot", Collective::reduce, false, 0, "pieces + 1 phases", always, phases,
+const Algorithm kReduceTwoShot{"reduce_two_shot", Collective::reduce, false, false, "pieces + 1 phases", always, phases,
                                emit_rooted};
 
 } // namespace collectives

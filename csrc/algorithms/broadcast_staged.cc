@@ -7,7 +7,7 @@ namespace {
 
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes, 1); }
 
-int64_t phases(const Shape& s, const int64_t*) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
+int64_t phases(const Shape& s) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
 
 void emit(const Shape& s, int64_t phase, int64_t piece, Ref place, kernels::Store store, PhaseSteps& out) {
     Share p = piece_of(s.count, phase, piece);
@@ -24,7 +24,7 @@ void emit(const Shape& s, int64_t phase, int64_t piece, Ref place, kernels::Stor
 
 bool fits_line(const Shape& s) { return s.bytes() <= kInlineBytes; }
 bool always(const Shape&) { return true; }
-int64_t one_phase(const Shape&, const int64_t*) { return 1; }
+int64_t one_phase(const Shape&) { return 1; }
 void emit_inline(const Shape& s, int64_t phase, PhaseSteps& out) {
     emit(s, phase, kInlineBytes, line(s.call->root), kernels::Store::plain, out);
 }
@@ -37,12 +37,12 @@ void emit_staged(const Shape& s, int64_t phase, PhaseSteps& out) {
 const Algorithm kBroadcastInline{"broadcast_inline",
                                  Collective::broadcast,
                                  false,
-                                 0,
+                                 false,
                                  "1 phase; n <= 48 bytes in the flag's line",
                                  fits_line,
                                  one_phase,
                                  emit_inline};
 const Algorithm kBroadcastStaged{
-    "broadcast_staged", Collective::broadcast, false, 0, "pieces phases; moves 2n", always, phases, emit_staged};
+    "broadcast_staged", Collective::broadcast, false, false, "pieces phases; moves 2n", always, phases, emit_staged};
 
 } // namespace collectives

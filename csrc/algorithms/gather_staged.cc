@@ -6,7 +6,7 @@ namespace {
 
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes, 1); }
 
-int64_t phases(const Shape& s, const int64_t*) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
+int64_t phases(const Shape& s) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
 
 void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     Share p = piece_of(s.count, phase, piece(s));
@@ -24,6 +24,6 @@ bool always(const Shape&) { return true; }
 } // namespace
 
 const Algorithm kGatherStaged{
-    "gather_staged", Collective::gather, false, 0, "pieces phases; the root moves 2pm", always, phases, emit};
+    "gather_staged", Collective::gather, false, false, "pieces phases; the root moves 2pm", always, phases, emit};
 
 } // namespace collectives

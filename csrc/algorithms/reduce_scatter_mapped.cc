@@ -1,4 +1,4 @@
-// Zero-copy reduce_scatter: all inputs lie in memory that every rank has mapped. Rank r reduces block r from the p inputs
+// Zero-copy and single-copy reduce_scatter: all inputs lie in memory that every rank has mapped, or can pull. Rank r reduces block r from the p inputs
 // into its output: n read, n/p written a rank, two phases.
 // Association: rank order, left to right; partial sums as wide as the kernel's accumulator.
 #include "algorithms/rows.h"
@@ -6,8 +6,8 @@
 namespace collectives {
 namespace {
 
-bool applies(const Shape& s) { return s.mapped_in && !s.scaled; }
-int64_t phases(const Shape&, const int64_t*) { return 2; }
+bool applies(const Shape& s) { return s.readable_in && !s.scaled; }
+int64_t phases(const Shape&) { return 2; }
 
 void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     out.end_of_writes();
@@ -26,7 +26,7 @@ void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
 const Algorithm kReduceScatterMapped{"reduce_scatter_mapped",
                                      Collective::reduce_scatter,
                                      true,
-                                     0,
+                                     false,
                                      "2 phases; reads n, writes n/p",
                                      applies,
                                      phases,

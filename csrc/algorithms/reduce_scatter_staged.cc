@@ -8,7 +8,7 @@ namespace {
 
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes, s.world_size); }
 
-int64_t phases(const Shape& s, const int64_t*) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
+int64_t phases(const Shape& s) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
 
 void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     const Blocks& in = s.call->in;
@@ -37,7 +37,7 @@ int64_t block_offset(const Shape& s, int block) {
     return elements * s.element_bytes;
 }
 bool fits_line(const Shape& s) { return block_offset(s, s.world_size) <= kInlineBytes; }
-int64_t one_phase(const Shape&, const int64_t*) { return 1; }
+int64_t one_phase(const Shape&) { return 1; }
 
 void emit_inline(const Shape& s, int64_t, PhaseSteps& out) {
     for (int q = 0; q < s.world_size; ++q)
@@ -56,7 +56,7 @@ void emit_inline(const Shape& s, int64_t, PhaseSteps& out) {
 const Algorithm kReduceScatterInline{"reduce_scatter_inline",
                                      Collective::reduce_scatter,
                                      false,
-                                     0,
+                                     false,
                                      "1 phase; all blocks <= 48 bytes in the flag's line",
                                      fits_line,
                                      one_phase,
@@ -64,7 +64,7 @@ const Algorithm kReduceScatterInline{"reduce_scatter_inline",
 const Algorithm kReduceScatterStaged{"reduce_scatter_staged",
                                      Collective::reduce_scatter,
                                      false,
-                                     0,
+                                     false,
                                      "pieces phases; moves 3n - n/p",
                                      always,
                                      phases,

@@ -8,13 +8,14 @@
 namespace collectives {
 
 const Algorithm* const kAlgorithms[] = {
-    &kAllReduceInline,     &kAllReduceMapped,     &kAllReduceOneShot,
+    &kAllReduceInline,     &kAllReduceMapped,     &kAllReducePulled,
+    &kAllReduceOneShot,
     &kAllReduceTwoShot,                                                  // all_reduce
     &kReduceInline,        &kReduceOneShot,       &kReduceTwoShot,       // reduce
     &kReduceScatterInline, &kReduceScatterMapped, &kReduceScatterStaged, // reduce_scatter
     &kAllGatherInline,     &kAllGatherMapped,     &kAllGatherStaged,     // all_gather
     &kAllToAllStaged,                                                    // all_to_all
-    &kBroadcastInline,     &kBroadcastStaged,                            // broadcast
+    &kBroadcastInline,     &kBroadcastMapped,     &kBroadcastStaged,     // broadcast
     &kGatherStaged,        &kScatterStaged,       &kBarrier,             // the rest
 };
 const int kAlgorithmCount = int(sizeof kAlgorithms / sizeof kAlgorithms[0]);

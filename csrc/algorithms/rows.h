@@ -23,12 +23,12 @@ inline int64_t piece_elements(const Shape& s, int64_t available_bytes, int slots
 }
 inline int64_t pieces(int64_t count, int64_t piece) { return (count + piece - 1) / piece; }
 
-extern const Algorithm kAllReduceInline, kAllReduceOneShot, kAllReduceTwoShot, kAllReduceMapped;
+extern const Algorithm kAllReduceInline, kAllReduceOneShot, kAllReduceTwoShot, kAllReduceMapped, kAllReducePulled;
 extern const Algorithm kReduceInline, kReduceOneShot, kReduceTwoShot;
 extern const Algorithm kReduceScatterInline, kReduceScatterStaged, kReduceScatterMapped;
 extern const Algorithm kAllGatherInline, kAllGatherStaged, kAllGatherMapped;
 extern const Algorithm kAllToAllStaged;
-extern const Algorithm kBroadcastInline, kBroadcastStaged;
+extern const Algorithm kBroadcastInline, kBroadcastMapped, kBroadcastStaged;
 extern const Algorithm kGatherStaged, kScatterStaged, kBarrier;
 
 } // namespace collectives

@@ -6,7 +6,7 @@ namespace {
 
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes, s.world_size); }
 
-int64_t phases(const Shape& s, const int64_t*) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
+int64_t phases(const Shape& s) { return std::max<int64_t>(1, pieces(s.count, piece(s))); }
 
 void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
     Share p = piece_of(s.count, phase, piece(s));
@@ -27,6 +27,6 @@ bool always(const Shape&) { return true; }
 } // namespace
 
 const Algorithm kScatterStaged{
-    "scatter_staged", Collective::scatter, false, 0, "pieces phases; the root moves 2pm", always, phases, emit};
+    "scatter_staged", Collective::scatter, false, false, "pieces phases; the root moves 2pm", always, phases, emit};
 
 } // namespace collectives

@@ -10,15 +10,9 @@ namespace {
 
 std::atomic<InterruptCheck> g_interrupt_check{nullptr};
 
+/// Before anything was measured (tuning.cc), and for `on` and `off`.
 kernels::Store staging_store(const std::string& wish) {
-    if (wish == "on")
-        return kernels::Store::streaming;
-#if defined(__x86_64__)
-    // A line that another core has read is costly to store into on AMD (its ownership travels), not on Intel: measured.
-    if (wish == "auto" && __builtin_cpu_is("amd"))
-        return kernels::Store::streaming;
-#endif
-    return kernels::Store::plain;
+    return wish == "on" ? kernels::Store::streaming : kernels::Store::plain;
 }
 
 std::string seconds(int64_t ns) {
@@ -87,7 +81,8 @@ Status CommunicatorImpl::open() {
     if (config_.world_size == 1)
         group.id = reinterpret_cast<uint64_t>(this);
     message_id_ = group.id;
-    return engine_.messenger().add_communicator(std::move(group));
+    COLLECTIVES_RETURN_IF_ERROR(engine_.messenger().add_communicator(std::move(group)));
+    return agree();
 }
 
 CommunicatorImpl::~CommunicatorImpl() {

@@ -128,6 +128,9 @@ class CommunicatorImpl final : public Communicator {
     void enqueue(const std::shared_ptr<CollectiveRequest>& request);
     RequestPtr start_packed(const std::vector<Call>& calls, size_t first, size_t last, int64_t timeout_ns);
     Status fail(Status status, int culprit, const Call* call);
+    Status agree();
+    Status time_call(const Call& call, const PlannerConfig& planner, double* ns);
+    Status measure(bool can_pull, Tuning* tuning);
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
     Status timeout_error(int64_t timeout_ns);
     void look_at_messages();

@@ -21,7 +21,7 @@ constexpr int64_t kSmallGroupsReserve = 5 << 18; // kept from large grants, so t
 constexpr int64_t kLargestGrant = 1 << 20;
 
 int64_t smallest_grant(int world_size) {
-    int64_t half = (world_size + 1) * 64 + (world_size * 8 + 63) / 64 * 64;
+    int64_t half = (world_size + 1) * 64 + ((world_size + 1) * 8 + 63) / 64 * 64;
     return std::max<int64_t>(1024, 2 * half);
 }
 

@@ -156,8 +156,10 @@ Status Messenger::add_peer(const RingMemory& tx, const RingMemory& rx, std::func
     peer.rx = RingReader(rx);
     const int64_t quarter = whole_cells(peer.tx.capacity_bytes() / 4);
     peer.eager_limit_bytes = std::min({impl_->config_.eager_limit_bytes, quarter, int64_t(4096)});
+    // An eighth of the ring keeps both sides busy; below 4 KiB a fragment's own cost shows, so then a quarter.
+    const int64_t eighth = std::max(whole_cells(peer.tx.capacity_bytes() / 8), std::min(quarter, int64_t(4096)));
     peer.fragment_limit_bytes =
-        std::max(kCellBytes, whole_cells(std::min(impl_->config_.fragment_limit_bytes, quarter)));
+        std::max(kCellBytes, whole_cells(std::min(impl_->config_.fragment_limit_bytes, eighth)));
     peer.reserve_bytes = peer.eager_limit_bytes + 2 * kCellBytes;
     peer.wake = std::move(wake);
     peer.name = std::move(name);
@@ -252,7 +254,8 @@ bool Messenger::progress() {
             if (!impl_->mutex_.try_lock())
                 return moved;
         }
-        impl_->again_.store(false);
+        if (impl_->again_.load()) // a store costs more than a look, and idle calls are many
+            impl_->again_.store(false);
         Deferred done;
         moved |= impl_->pass(done);
         impl_->unlock();

@@ -2,6 +2,7 @@
 // operation.h for the face.
 #include "engine/operation.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
@@ -36,7 +37,21 @@ int64_t whole_bytes(const Blocks& blocks, int n, int64_t element_bytes) {
     return elements * element_bytes;
 }
 
-constexpr int kNoteWords = 2; // where the input and the output lie in the heap, plus one; 0: elsewhere
+/// A note on where a buffer lies: its offset in the shared heap times two plus one, or its private address times two (an
+/// user address has its top bits clear), or 0: not in one piece.
+int64_t place_of(LocalNode& node, const Blocks& blocks, int n, int64_t element_bytes) {
+    int64_t bytes = whole_bytes(blocks, n, element_bytes);
+    if (bytes <= 0)
+        return 0;
+    if (node.owns(blocks.base, size_t(bytes)))
+        return node.heap_offset(blocks.base) * 2 + 1;
+    return int64_t(reinterpret_cast<uintptr_t>(blocks.base)) * 2;
+}
+
+constexpr int kMostRanks = 64;
+constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cache
+constexpr int kNoteWords = 2; // of the input and of the output
+constexpr int64_t kNoteBytes = 64;
 
 } // namespace
 
@@ -70,18 +85,21 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
 }
 
 void Operation::start_algorithm() {
-    notes_ = false;
     algorithm_ = choose_algorithm(shape_, config_);
     COLLECTIVES_CHECK(algorithm_ != nullptr);
     index_ = 0;
-    phases_ = algorithm_->phases(shape_, nullptr);
+    if (algorithm_->has_table) {
+        bool in_place = call_->in.base == call_->out.base; // then peers must not read it while I overwrite it
+        shape_.own_place = in_place ? 0 : place_of(group_.node(), call_->in, group_.size(), shape_.element_bytes);
+    }
+    phases_ = algorithm_->phases(shape_);
     emit();
 }
 
 void Operation::emit() {
     steps_.clear();
     algorithm_->emit(shape_, index_, steps_);
-    needs_writes_ = steps_.n_writes() > 0 || (index_ == 0 && algorithm_->table_words != 0);
+    needs_writes_ = steps_.n_writes() > 0 || (index_ == 0 && algorithm_->has_table);
     stage_ = Stage::write;
 }
 
@@ -92,9 +110,10 @@ Operation::State Operation::advance() {
                 return failure_.ok() ? State::blocked : State::failed;
             if (notes_)
                 write_notes();
-            else if (index_ == 0 && algorithm_->table_words != 0)
+            else if (index_ == 0 && algorithm_->has_table)
                 write_table();
-            run(0, steps_.n_writes());
+            if (!run(0, steps_.n_writes()))
+                return State::failed;
             group_.publish(fingerprint_);
             stage_ = Stage::wait;
         }
@@ -102,12 +121,16 @@ Operation::State Operation::advance() {
             return failure_.ok() ? State::blocked : State::failed;
         if (notes_) {
             read_notes();
+            notes_ = false;
             start_algorithm();
-            continue;
-        }
-        if (index_ == 0 && algorithm_->table_words != 0 && !read_table())
+            if (!algorithm_->mapped)
+                continue;
+            stage_ = Stage::wait; // the phase of the notes is a mapped row's first: its reads may start
+        } else if (index_ == 0 && algorithm_->has_table && !read_table()) {
             return State::failed;
-        run(steps_.n_writes(), steps_.n_steps());
+        }
+        if (!run(steps_.n_writes(), steps_.n_steps()))
+            return State::failed;
         if (++index_ >= phases_) {
             stage_ = Stage::idle;
             return State::done;
@@ -141,52 +164,65 @@ bool Operation::may_read() {
 }
 
 void Operation::write_notes() {
-    LocalNode& node = group_.node();
-    auto place = [&](const Blocks& blocks, int n) -> int64_t {
-        int64_t bytes = whole_bytes(blocks, n, shape_.element_bytes);
-        return bytes > 0 && node.owns(blocks.base, size_t(bytes)) ? node.heap_offset(blocks.base) + 1 : 0;
-    };
     int n_in = call_->kind == Collective::reduce_scatter ? group_.size() : 1;
     int n_out = call_->kind == Collective::all_gather ? group_.size() : 1;
-    int64_t words[kNoteWords] = {place(call_->in, n_in), place(call_->out, n_out)};
+    int64_t words[kNoteWords] = {place_of(group_.node(), call_->in, n_in, shape_.element_bytes),
+                                 place_of(group_.node(), call_->out, n_out, shape_.element_bytes)};
     std::memcpy(group_.staging_of(group_.rank(), group_.phase() + 1), words, sizeof words);
 }
 
 void Operation::read_notes() {
+    bool reachable_in = true, reachable_out = true;
     shape_.mapped_in = shape_.mapped_out = true;
     for (int q = 0; q < group_.size(); ++q) {
         int64_t words[kNoteWords];
         std::memcpy(words, group_.staging_of(q, group_.phase()), sizeof words);
-        shape_.mapped_in = shape_.mapped_in && words[0] != 0;
-        shape_.mapped_out = shape_.mapped_out && words[1] != 0;
-        mapped_in_[size_t(q)] = group_.member(q).heap + words[0] - 1;
-        mapped_out_[size_t(q)] = group_.member(q).heap + words[1] - 1;
+        shape_.mapped_in = shape_.mapped_in && (words[0] & 1) != 0;
+        shape_.mapped_out = shape_.mapped_out && (words[1] & 1) != 0;
+        reachable_in = reachable_in && words[0] != 0;
+        reachable_out = reachable_out && words[1] != 0;
+        peer_in_[size_t(q)] = peer_buffer(q, words[0]);
+        peer_out_[size_t(q)] = peer_buffer(q, words[1]);
     }
+    bool pays = pull_unit_bytes(shape_) >= shape_.pull_from_bytes;
+    shape_.readable_in = shape_.mapped_in || (reachable_in && pays);
+    shape_.readable_out = shape_.mapped_out || (reachable_out && pays);
 }
 
-void Operation::write_table() { // one word a rank: how much I send to each
+Operation::PeerBuffer Operation::peer_buffer(int q, int64_t place) {
+    if ((place & 1) != 0)
+        return {group_.member(q).heap + place / 2, 0};
+    return {nullptr, uint64_t(place) / 2};
+}
+
+void Operation::write_table() {
     auto* table = reinterpret_cast<int64_t*>(group_.staging_of(group_.rank(), group_.phase() + 1));
     for (int q = 0; q < group_.size(); ++q) table[q] = call_->in.count_of(q);
+    table[group_.size()] = shape_.own_place;
 }
 
 bool Operation::read_table() {
-    size_t n = size_t(group_.size());
-    matrix_.resize(n * n);
-    for (size_t q = 0; q < n; ++q)
-        std::memcpy(&matrix_[q * n], group_.staging_of(int(q), group_.phase()), n * sizeof(int64_t));
-    for (size_t q = 0; q < n; ++q)
-        for (size_t r = 0; r < n && q == size_t(group_.rank()); ++r)
-            if (matrix_[r * n + q] != call_->out.count_of(int(r))) {
-                fail(Status(Code::mismatch, describe(*call_, group_.rank()) + " #" + std::to_string(sequence_) +
-                                                " of group '" + group_.name() + "': " + group_.name_of(int(r)) +
-                                                " sends " + std::to_string(matrix_[r * n + q]) + " elements to rank " +
-                                                std::to_string(q) + ", which expects " +
-                                                std::to_string(call_->out.count_of(int(r))) +
-                                                "; the splits of sender and receiver must agree"),
-                     int(r));
-                return false;
-            }
-    phases_ = algorithm_->phases(shape_, matrix_.data());
+    int n = group_.size(), words = table_words(n), me = group_.rank();
+    matrix_.resize(size_t(n * words));
+    for (int q = 0; q < n; ++q) {
+        int64_t* row = &matrix_[size_t(q * words)];
+        std::memcpy(row, group_.staging_of(q, group_.phase()), size_t(words) * sizeof(int64_t));
+        peer_in_[size_t(q)] = peer_buffer(q, row[n]);
+        int64_t expected = call_->out.count_of(q);
+        if (row[me] == expected)
+            continue;
+        fail(Status(Code::mismatch, describe(*call_, me) + " #" + std::to_string(sequence_) + " of group '" +
+                                        group_.name() + "': " + group_.name_of(q) + " sends " +
+                                        std::to_string(row[me]) + " elements to rank " + std::to_string(me) +
+                                        ", which expects " + std::to_string(expected) +
+                                        "; the splits of sender and receiver must agree"),
+             q);
+        return false;
+    }
+    shape_.matrix = matrix_.data();
+    phases_ = algorithm_->phases(shape_);
+    emit(); // its reads depend on the table; what it writes is written
+    stage_ = Stage::wait;
     return true;
 }
 
@@ -197,33 +233,102 @@ uint8_t* Operation::resolve(const Ref& ref) const {
     case Region::output: return block_start(call_->out, ref.who, shape_.element_bytes, out_offsets_) + ref.offset_bytes;
     case Region::staging: return group_.staging_of(ref.who, phase - (ref.previous ? 1 : 0)) + ref.offset_bytes;
     case Region::line: return group_.member(ref.who).control->lines[phase & 1].payload + ref.offset_bytes;
-    case Region::peer_input: return mapped_in_[size_t(ref.who)] + ref.offset_bytes;
-    case Region::peer_output: return mapped_out_[size_t(ref.who)] + ref.offset_bytes;
+    case Region::peer_input: return peer_in_[size_t(ref.who)].mapped + ref.offset_bytes;
+    case Region::peer_output: return peer_out_[size_t(ref.who)].mapped + ref.offset_bytes;
     }
     return nullptr;
 }
 
-void Operation::run(int first, int last) {
+/// The peer's buffer that a reference means, when it has to be pulled; null when it can be read where it is.
+const Operation::PeerBuffer* Operation::pulled(const Ref& ref) const {
+    if (ref.region != Region::peer_input && ref.region != Region::peer_output)
+        return nullptr;
+    const PeerBuffer& buffer = (ref.region == Region::peer_input ? peer_in_ : peer_out_)[size_t(ref.who)];
+    return buffer.mapped == nullptr ? &buffer : nullptr;
+}
+
+bool Operation::pull(const Ref& ref, void* dst, int64_t offset_bytes, int64_t bytes) {
+    const PeerProcess* process = group_.member(ref.who).process;
+    uint64_t address = pulled(ref)->address + uint64_t(ref.offset_bytes + offset_bytes);
+    if (process == nullptr) { // our own
+        std::memcpy(dst, reinterpret_cast<const void*>(address), size_t(bytes));
+        return true;
+    }
+    if (LocalNode::pull(*process, dst, address, bytes))
+        return true;
+    fail(Status(Code::peer_failed, describe(*call_, group_.rank()) + " #" + std::to_string(sequence_) + " of group '" +
+                                       group_.name() + "': cannot read the memory of " + group_.name_of(ref.who) +
+                                       " any more: " + std::strerror(errno)),
+         ref.who);
+    return false;
+}
+
+bool Operation::run(int first, int last) {
     for (int i = first; i < last; ++i) {
         const Step& step = steps_.step(i);
         const Ref* refs = steps_.refs(step);
-        if (step.kind == StepKind::copy) {
-            uint8_t *dst = resolve(refs[0]), *src = resolve(refs[1]);
-            bool into_staging = refs[0].region == Region::staging || refs[0].region == Region::line;
-            if (scale_ != nullptr && into_staging)
-                scale_(dst, src, step.count, call_->factor_re, call_->factor_im);
-            else if (dst != src)
-                kernels::copy_fn(step.store)(dst, src, step.count * shape_.element_bytes);
+        if (step.kind == StepKind::reduce) {
+            if (!run_reduction(step, refs))
+                return false;
             continue;
         }
-        void* dsts[64 + 1];
-        const void* srcs[64 + 1];
-        COLLECTIVES_CHECK(step.n_dsts <= 65 && step.n_srcs <= 65);
-        for (int j = 0; j < step.n_dsts; ++j) dsts[j] = resolve(refs[j]);
-        for (int j = 0; j < step.n_srcs; ++j) srcs[j] = resolve(refs[step.n_dsts + j]);
-        reduce_[step.store == kernels::Store::streaming](dsts, step.n_dsts, srcs, step.n_srcs, step.count,
-                                                         reduce_args_);
+        int64_t bytes = step.count * shape_.element_bytes;
+        if (pulled(refs[1]) != nullptr) {
+            if (!pull(refs[1], resolve(refs[0]), 0, bytes))
+                return false;
+            continue;
+        }
+        uint8_t *dst = resolve(refs[0]), *src = resolve(refs[1]);
+        bool into_staging = refs[0].region == Region::staging || refs[0].region == Region::line;
+        if (scale_ != nullptr && into_staging)
+            scale_(dst, src, step.count, call_->factor_re, call_->factor_im);
+        else if (dst != src)
+            kernels::copy_fn(step.store)(dst, src, bytes);
     }
+    return true;
+}
+
+/// A reduction whose sources are all readable runs in one call. Sources that have to be pulled come piece by piece into
+/// the own staging half, which no step of such a row uses.
+bool Operation::run_reduction(const Step& step, const Ref* refs) {
+    void* dsts[kMostRanks];
+    const void* srcs[kMostRanks];
+    int n_pulled = 0;
+    for (int j = 0; j < step.n_dsts; ++j) dsts[j] = resolve(refs[j]);
+    for (int j = 0; j < step.n_srcs; ++j) {
+        bool pulls = pulled(refs[step.n_dsts + j]) != nullptr;
+        srcs[j] = pulls ? nullptr : resolve(refs[step.n_dsts + j]);
+        n_pulled += pulls;
+    }
+    kernels::ReduceFn reduce = reduce_[step.store == kernels::Store::streaming];
+    if (n_pulled == 0) {
+        reduce(dsts, step.n_dsts, srcs, step.n_srcs, step.count, reduce_args_);
+        return true;
+    }
+    int64_t size = shape_.element_bytes;
+    int64_t piece =
+        std::max<int64_t>(64, std::min((group_.half_bytes() - kNoteBytes) / n_pulled, kPullPieceBytes) / 64 * 64) /
+        size;
+    for (int64_t begin = 0; begin < step.count; begin += piece) {
+        int64_t count = std::min(piece, step.count - begin);
+        // Behind my notes, which a slower peer may still be reading.
+        uint8_t* scratch = group_.staging_of(group_.rank(), group_.phase()) + kNoteBytes;
+        void* piece_dsts[kMostRanks];
+        const void* piece_srcs[kMostRanks];
+        for (int j = 0; j < step.n_dsts; ++j) piece_dsts[j] = static_cast<uint8_t*>(dsts[j]) + begin * size;
+        for (int j = 0; j < step.n_srcs; ++j) {
+            if (srcs[j] != nullptr) {
+                piece_srcs[j] = static_cast<const uint8_t*>(srcs[j]) + begin * size;
+                continue;
+            }
+            if (!pull(refs[step.n_dsts + j], scratch, begin * size, count * size))
+                return false;
+            piece_srcs[j] = scratch;
+            scratch += piece * size;
+        }
+        reduce(piece_dsts, step.n_dsts, piece_srcs, step.n_srcs, count, reduce_args_);
+    }
+    return true;
 }
 
 std::vector<int> Operation::missing_ranks() {

@@ -15,13 +15,17 @@ namespace collectives {
 struct PlannerConfig {
     const Algorithm* forced = nullptr;
     kernels::Store stage_store = kernels::Store::plain;
-    int64_t piece_bytes = 256 << 10;        // staged by a rank in one phase
-    int64_t mapped_from_bytes = 128 << 10;  // from here ranks ask whether all have mapped memory
-    int64_t streaming_from_bytes = 4 << 20; // from here the user's output is written past the caches
+    int64_t piece_bytes = 256 << 10;            // staged by a rank in one phase
+    int64_t mapped_from_bytes = 128 << 10;      // from here ranks ask whether all have mapped memory
+    int64_t pull_move_from_bytes = INT64_MAX;   // blocks from here are pulled (all_gather, all_to_all, broadcast)
+    int64_t pull_reduce_from_bytes = INT64_MAX; // likewise (all_reduce's shares, reduce_scatter)
+    int64_t streaming_from_bytes = 4 << 20;     // from here the user's output is written past the caches
 };
 
 /// The planner: a pure function of shape and config. Never null for a valid call.
 const Algorithm* choose_algorithm(const Shape& shape, const PlannerConfig& config);
+/// Bytes that would be pulled at a time: a block, or of all_reduce a share.
+int64_t pull_unit_bytes(const Shape& shape);
 /// Whether ranks must first compare where their buffers lie.
 bool wants_notes(const Shape& shape, const PlannerConfig& config);
 Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, const PlannerConfig& config);
@@ -34,7 +38,7 @@ class Operation {
   public:
     explicit Operation(Group& group)
         : group_(group), steps_(group.size()), in_offsets_(size_t(group.size())), out_offsets_(size_t(group.size())),
-          mapped_in_(size_t(group.size())), mapped_out_(size_t(group.size())) {}
+          peer_in_(size_t(group.size())), peer_out_(size_t(group.size())) {}
 
     void begin(const Call& call, const PlannerConfig& config, uint64_t sequence);
 
@@ -54,6 +58,11 @@ class Operation {
 
   private:
     enum class Stage { idle, write, wait };
+    struct PeerBuffer {
+        uint8_t* mapped = nullptr; // here, or null:
+        uint64_t address = 0;      // there, to be pulled
+    };
+
     void record_call();
     void start_algorithm();
     void emit();
@@ -64,7 +73,11 @@ class Operation {
     void write_table();
     bool read_table();
     void read_notes();
-    void run(int first, int last);
+    bool run(int first, int last);
+    bool pull(const Ref& ref, void* dst, int64_t offset_bytes, int64_t bytes);
+    bool run_reduction(const Step& step, const Ref* refs);
+    PeerBuffer peer_buffer(int q, int64_t place);
+    const PeerBuffer* pulled(const Ref& ref) const;
     uint8_t* resolve(const Ref& ref) const;
     State fail(Status status, int culprit);
     State mismatch();
@@ -86,7 +99,7 @@ class Operation {
     kernels::ReduceArgs reduce_args_;
     kernels::ScaleFn scale_ = nullptr;
     std::vector<int64_t> in_offsets_, out_offsets_; // bytes of block starts, when counts are given
-    std::vector<uint8_t*> mapped_in_, mapped_out_;  // peers' buffers, mapped here
+    std::vector<PeerBuffer> peer_in_, peer_out_;
     std::vector<int64_t> matrix_;
 };
 

@@ -65,6 +65,7 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
     s.piece_bytes = config.piece_bytes;
     s.scaled = reduces(call.kind) && call.op == ReduceOp::premul_sum;
     s.stage_store = config.stage_store;
+    s.pull_from_bytes = reduces(call.kind) ? config.pull_reduce_from_bytes : config.pull_move_from_bytes;
     int64_t whole =
         s.bytes() * (call.kind == Collective::all_gather || call.kind == Collective::reduce_scatter ? world_size : 1);
     if (call.kind == Collective::all_to_all)
@@ -76,9 +77,15 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
     return s;
 }
 
+int64_t pull_unit_bytes(const Shape& shape) {
+    return shape.call->kind == Collective::all_reduce ? shape.bytes() / shape.world_size : shape.bytes();
+}
+
 bool wants_notes(const Shape& shape, const PlannerConfig& config) {
+    if (shape.scaled || (config.forced != nullptr && config.forced->kind == shape.call->kind && !config.forced->mapped))
+        return false;
     int64_t bytes = shape.bytes() * (shape.call->kind == Collective::reduce_scatter ? shape.world_size : 1);
-    if (bytes < config.mapped_from_bytes || shape.scaled || (config.forced != nullptr && !config.forced->mapped))
+    if (bytes < config.mapped_from_bytes && pull_unit_bytes(shape) < shape.pull_from_bytes)
         return false;
     for (int i = 0; i < kAlgorithmCount; ++i)
         if (kAlgorithms[i]->kind == shape.call->kind && kAlgorithms[i]->mapped)

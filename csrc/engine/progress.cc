@@ -74,6 +74,16 @@ Status ProgressEngine::slot_of(PeerProcess* peer, int* slot) {
     return {};
 }
 
+Tuning ProgressEngine::tuning() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return tuning_;
+}
+
+void ProgressEngine::set_tuning(const Tuning& tuning) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tuning_ = tuning;
+}
+
 void ProgressEngine::look_at_peers() {
     std::vector<std::pair<PeerProcess*, int>> ended;
     {

@@ -27,6 +27,14 @@ struct EndedCollective {
     Status status;
 };
 
+/// What the first group of a process measured; see tuning.cc.
+struct Tuning {
+    bool known = false;
+    bool stage_streaming = false;
+    int64_t pull_move_from = INT64_MAX;
+    int64_t pull_reduce_from = INT64_MAX;
+};
+
 class ProgressEngine {
   public:
     /// The engine of a node, made on first use. It ends with the node.
@@ -58,6 +66,9 @@ class ProgressEngine {
     /// Spins while `attempt` fails, yields a little where ranks outnumber cores, then sleeps on the node's bell in
     /// slices. Returns true when attempt() did, false when check() (called at each slice) said stop.
     template <class Attempt, class Check> bool wait(Attempt attempt, Check check);
+
+    Tuning tuning();
+    void set_tuning(const Tuning& tuning);
 
     /// Wakes this process's own sleepers (something was queued or completed here).
     void ring_own() { LocalNode::ring(node_.header()); }
@@ -91,6 +102,7 @@ class ProgressEngine {
     std::vector<std::shared_ptr<CommunicatorImpl>> pass_list_;
     std::atomic<int> helpers_{0};
     bool stopping_ = false;
+    Tuning tuning_;
     std::thread thread_;
 };
 

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -98,6 +99,7 @@ Status LocalNode::create(const NodeConfig& config, bool sharable, std::unique_pt
     header->segment_bytes = uint64_t(config.segment_bytes);
     header->heap_bytes = uint64_t(node->config_.heap_bytes);
     std::memcpy(header->uuid, node->hello_.uuid.data(), sizeof header->uuid);
+    header->self = reinterpret_cast<uint64_t>(header);
     header->state.store(uint32_t(ProcessState::alive), std::memory_order_release);
     node->arena_ = std::make_unique<Arena>(4096, config.segment_bytes);
     node->heap_arena_ = std::make_unique<Arena>(0, node->config_.heap_bytes, 4096);
@@ -258,6 +260,7 @@ Status LocalNode::attach_inproc(const Hello& hello, int n_peers) {
     auto peer = std::make_unique<PeerProcess>();
     peer->uuid = hello.uuid;
     peer->pid = hello.pid;
+    peer->inproc = true;
     peer->host = hello.host;
     peer->segment = other->segment_.mapping;
     peer->heap = other->heap_.mapping;
@@ -401,6 +404,28 @@ void LocalNode::simulate_death() {
             peer->dead.store(true, std::memory_order_seq_cst);
             ring_always(node->header());
         }
+}
+
+bool LocalNode::pull(const PeerProcess& peer, void* dst, uint64_t address, int64_t bytes) {
+    if (peer.inproc) {
+        std::memcpy(dst, reinterpret_cast<const void*>(address), size_t(bytes));
+        return true;
+    }
+    while (bytes > 0) {
+        iovec local{dst, size_t(bytes)}, remote{reinterpret_cast<void*>(address), size_t(bytes)};
+        ssize_t n = process_vm_readv(pid_t(peer.pid), &local, 1, &remote, 1, 0);
+        if (n <= 0)
+            return false;
+        dst = static_cast<uint8_t*>(dst) + n;
+        address += uint64_t(n);
+        bytes -= n;
+    }
+    return true;
+}
+
+bool LocalNode::can_pull(const PeerProcess& peer) {
+    uint64_t magic = 0;
+    return pull(peer, &magic, peer.header()->self, sizeof magic) && magic == kSegmentMagic;
 }
 
 std::string LocalNode::death_text(const PeerProcess& peer) {

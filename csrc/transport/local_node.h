@@ -53,6 +53,7 @@ struct RingRange { // a message ring inside a segment
 struct PeerProcess {
     Uuid uuid{};
     int64_t pid = 0;
+    bool inproc = false; // lives in this process
     std::string host;
     MappingPtr segment, heap;
     RingRange tx, rx;              // messages to it (in my segment) and from it (in its segment)
@@ -89,6 +90,12 @@ class LocalNode final : public Node {
     /// collect_garbage().
     void give_later(std::vector<int64_t> offsets, std::function<bool()> unused);
     void collect_garbage();
+
+    /// Copies `bytes` at `address` of the peer's private memory; false when the system refuses (seccomp, yama, a peer
+    /// that ended). For inproc peers a plain copy.
+    static bool pull(const PeerProcess& peer, void* dst, uint64_t address, int64_t bytes);
+    /// Whether pull() works, tried on the peer's header.
+    static bool can_pull(const PeerProcess& peer);
 
     /// Wakes the threads that sleep on `header`'s bell, if there are any. One load when nobody sleeps. The caller's last
     /// store must have been sequentially consistent.

@@ -26,8 +26,9 @@ struct alignas(64) SegmentHeader {
     uint64_t segment_bytes;
     uint64_t heap_bytes;
     uint8_t uuid[16];
-    std::atomic<uint32_t> state;                // ProcessState
-    alignas(64) std::atomic<uint32_t> bell;     // counts rings; sleepers wait on it (futex)
+    uint64_t self;                          // where the owner has mapped this header: lets a peer try process_vm_readv
+    std::atomic<uint32_t> state;            // ProcessState
+    alignas(64) std::atomic<uint32_t> bell; // counts rings; sleepers wait on it (futex)
     alignas(64) std::atomic<uint32_t> sleepers; // threads that sleep, or are about to, on `bell`
 };
 

@@ -91,7 +91,7 @@ double bandwidth(int64_t bytes, int64_t ring, int64_t fragment, kernels::Store s
     config.copy_to_ring = kernels::copy_fn(store);
     config.copy_from_ring = kernels::copy_fn(kernels::Store::plain);
     MessengerWorld world(2, ring, config);
-    constexpr int kRounds = 30;
+    constexpr int kRounds = 10;
     std::vector<std::vector<char>> out(2, std::vector<char>(size_t(bytes))), in(2, std::vector<char>(size_t(bytes)));
     const auto transfer = [&](int rank, int rounds) {
         for (int i = 0; i < rounds; ++i) {
@@ -119,18 +119,20 @@ double median(std::vector<double> values) {
 } // namespace
 
 int main() {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
     const auto report_mode = [] { std::printf("flag round trip: %.0f ns\n", flag_round_trip_ns()); };
     report_mode();
     for (int64_t bytes : {8, 32, 256, 1024, 4096}) {
         std::vector<double> runs;
-        for (int i = 0; i < 7; ++i) runs.push_back(latency_ns(bytes, 50000));
-        std::printf("half round trip of %5ld bytes: %6.0f ns\n", long(bytes), median(runs));
+        for (int i = 0; i < 15; ++i) runs.push_back(latency_ns(bytes, 5000));
+        std::printf("half round trip of %5ld bytes: median %6.0f ns, best %6.0f ns\n", long(bytes), median(runs),
+                    *std::min_element(runs.begin(), runs.end()));
     }
     report_mode();
     std::printf("messages of 8 MiB, GB/s (streaming into the ring / plain; then both ways at once, each way)\n");
     for (int64_t ring : {4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10}) {
-        for (int64_t fragment : {2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10}) {
-            if (fragment > ring / 4)
+        for (int64_t fragment : {4 << 10, 8 << 10, 16 << 10}) {
+            if (fragment > 4096 && fragment > ring / 8)
                 continue;
             std::vector<double> figures[4];
             for (int i = 0; i < 3; ++i) {
