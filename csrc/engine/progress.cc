@@ -180,7 +180,8 @@ void ProgressEngine::thread_main() {
             [this] {
                 look_around();
                 return false;
-            });
+            },
+            std::min(kThreadSpinNs, node_.config().spin_ns));
     }
 }
 

@@ -65,7 +65,10 @@ class ProgressEngine {
 
     /// Spins while `attempt` fails, yields a little where ranks outnumber cores, then sleeps on the node's bell in
     /// slices. Returns true when attempt() did, false when check() (called at each slice) said stop.
-    template <class Attempt, class Check> bool wait(Attempt attempt, Check check);
+    template <class Attempt, class Check> bool wait(Attempt attempt, Check check, int64_t spin_ns);
+    template <class Attempt, class Check> bool wait(Attempt attempt, Check check) {
+        return wait(attempt, check, node_.config().spin_ns);
+    }
 
     Tuning tuning();
     void set_tuning(const Tuning& tuning);
@@ -106,11 +109,13 @@ class ProgressEngine {
     std::thread thread_;
 };
 
-constexpr int64_t kSliceNs = 20 * kMillisecond; // longest sleep between two looks at deadlines and signals
+constexpr int64_t kThreadSpinNs = 20 * kMicrosecond; // of the progress thread: the core belongs to the computation
+constexpr int64_t kSliceNs = 20 * kMillisecond;      // longest sleep between two looks at deadlines and signals
 
-template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt, Check check) {
+template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt, Check check, int64_t spin_ns) {
     const bool crowded = crowded_.load(std::memory_order_relaxed);
-    int64_t spin_ns = crowded ? 0 : node_.config().spin_ns;
+    if (crowded)
+        spin_ns = 0;
     int64_t start = 0;
     for (;;) {
         for (int i = 0; i < (crowded ? 8 : 64); ++i) {

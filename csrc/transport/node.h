@@ -15,7 +15,7 @@ struct NodeConfig {
     std::string host;                      // for errors; empty: gethostname
     int64_t segment_bytes = 4ll << 20;     // flags, queues and staging, all groups together
     int64_t heap_bytes = 0;                // address space for shared tensors; 0: the size of memory
-    int64_t spin_ns = 20000;               // how long a wait spins before it sleeps
+    int64_t spin_ns = 200000;              // how long a blocking call spins before it sleeps
     std::string secret;                    // shared by the job; proves that a process belongs to it
     std::string streaming_stores = "auto"; // auto | on | off
 };
