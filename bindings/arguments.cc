@@ -13,9 +13,11 @@ namespace {
 /// addresses finds them; the second loop is for names made at run time (**kwargs).
 int find_parameter(const Signature& signature, PyObject* keyword) {
     for (int i = 0; i < signature.count; ++i)
-        if (signature.interned[i] == keyword) return i;
+        if (signature.interned[i] == keyword)
+            return i;
     for (int i = 0; i < signature.count; ++i)
-        if (PyUnicode_CompareWithASCIIString(keyword, signature.names[i]) == 0) return i;
+        if (PyUnicode_CompareWithASCIIString(keyword, signature.names[i]) == 0)
+            return i;
     return -1;
 }
 
@@ -45,15 +47,18 @@ bool parse_keywords(const Signature& signature, PyObject* const* given, PyObject
 bool refuse_op(PyObject* value) {
     PyErr_Format(PyExc_ValueError,
                  "op: expected \"sum\", \"avg\", \"product\", \"min\", \"max\", \"band\", \"bor\", \"bxor\" or "
-                 "(\"premul_sum\", factor), got %R", value);
+                 "(\"premul_sum\", factor), got %R",
+                 value);
     return false;
 }
 
 /// ("premul_sum", factor), factor a real or complex number.
 bool parse_premul_sum(PyObject* value, Call* call) {
-    if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 2) return refuse_op(value);
+    if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 2)
+        return refuse_op(value);
     PyObject* name = PyTuple_GET_ITEM(value, 0);
-    if (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "premul_sum") != 0) return refuse_op(value);
+    if (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "premul_sum") != 0)
+        return refuse_op(value);
     const Py_complex factor = PyComplex_AsCComplex(PyTuple_GET_ITEM(value, 1));
     if (PyErr_Occurred() != nullptr) {
         PyErr_Format(PyExc_TypeError, "op: the factor of premul_sum must be a number, got %R",
@@ -70,8 +75,10 @@ bool parse_premul_sum(PyObject* value, Call* call) {
 
 bool Signature::intern() {
     for (int i = 0; i < count; ++i) {
-        if (interned[i] == nullptr) interned[i] = PyUnicode_InternFromString(names[i]);
-        if (interned[i] == nullptr) return false;
+        if (interned[i] == nullptr)
+            interned[i] = PyUnicode_InternFromString(names[i]);
+        if (interned[i] == nullptr)
+            return false;
     }
     return true;
 }
@@ -83,9 +90,11 @@ bool Signature::parse(PyObject* const* arguments, Py_ssize_t positional, PyObjec
     }
     for (Py_ssize_t i = 0; i < positional; ++i) values[i] = arguments[i];
     for (Py_ssize_t i = positional; i < count; ++i) values[i] = nullptr;
-    if (keywords != nullptr && !parse_keywords(*this, arguments + positional, keywords, values)) return false;
+    if (keywords != nullptr && !parse_keywords(*this, arguments + positional, keywords, values))
+        return false;
     for (int i = 0; i < required; ++i)
-        if (values[i] == nullptr) return refuse_missing(*this, i);
+        if (values[i] == nullptr)
+            return refuse_missing(*this, i);
     return true;
 }
 
@@ -94,19 +103,23 @@ bool parse_op(PyObject* value, Call* call) {
         call->op = ReduceOp::sum;
         return true;
     }
-    if (!PyUnicode_Check(value)) return parse_premul_sum(value, call);
+    if (!PyUnicode_Check(value))
+        return parse_premul_sum(value, call);
     Py_ssize_t length = 0;
     const char* name = PyUnicode_AsUTF8AndSize(value, &length);
-    if (name == nullptr) return false;
+    if (name == nullptr)
+        return false;
     const auto op = reduce_op_from_name({name, static_cast<size_t>(length)});
-    if (!op || *op == ReduceOp::premul_sum) return refuse_op(value);
+    if (!op || *op == ReduceOp::premul_sum)
+        return refuse_op(value);
     call->op = *op;
     return true;
 }
 
 bool parse_timeout(PyObject* value, int64_t* timeout_ns) {
     *timeout_ns = -1;
-    if (absent(value)) return true;
+    if (absent(value))
+        return true;
     const double seconds = PyFloat_AsDouble(value);
     if (seconds == -1.0 && PyErr_Occurred() != nullptr) {
         PyErr_Format(PyExc_TypeError, "timeout: expected seconds as a number or None, got %R", value);
@@ -140,7 +153,8 @@ bool parse_integer(PyObject* value, const char* name, int64_t low, int64_t high,
 
 bool parse_flag(PyObject* value, const char* name, bool* out) {
     *out = value == Py_True;
-    if (value == Py_True || value == Py_False || absent(value)) return true;
+    if (value == Py_True || value == Py_False || absent(value))
+        return true;
     PyErr_Format(PyExc_TypeError, "%s: expected True or False, got %R", name, value);
     return false;
 }

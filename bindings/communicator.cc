@@ -33,8 +33,10 @@ std::string child_name(PyCommunicator* self, const char* how) {
 }
 
 PyObject* wrap_child(PyCommunicator* self, const Status& status, std::shared_ptr<Communicator> child) {
-    if (!status.ok()) return set_status_error(status);
-    if (child == nullptr) Py_RETURN_NONE;
+    if (!status.ok())
+        return set_status_error(status);
+    if (child == nullptr)
+        Py_RETURN_NONE;
     return wrap_communicator(std::move(child), self->bootstrap, Py_TYPE(reinterpret_cast<PyObject*>(self)));
 }
 
@@ -48,7 +50,8 @@ PyObject* split(PyCommunicator* self, PyObject** values) {
         (values[1] != nullptr && !parse_integer(values[1], "key", -kIntMax, kIntMax, &key)))
         return nullptr;
     std::string name = child_name(self, "split");
-    if (color >= 0) name += "." + std::to_string(color);
+    if (color >= 0)
+        name += "." + std::to_string(color);
     std::shared_ptr<Communicator> child;
     Status status;
     {
@@ -62,7 +65,8 @@ Signature shrink_signature{"shrink", 1, 1, {"exclude"}};
 
 PyObject* shrink(PyCommunicator* self, PyObject** values) {
     PyObject* sequence = PySequence_Fast(values[0], "exclude: expected a sequence of ranks");
-    if (sequence == nullptr) return nullptr;
+    if (sequence == nullptr)
+        return nullptr;
     const py::object owner = py::reinterpret_steal<py::object>(sequence);
     std::vector<int> exclude;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
@@ -87,7 +91,8 @@ Signature abort_signature{"abort", 0, 1, {"reason"}};
 
 PyObject* abort_group(PyCommunicator* self, PyObject** values) {
     std::string reason = "abort() was called";
-    if (!absent(values[0])) reason = py::cast<std::string>(py::handle(values[0]));
+    if (!absent(values[0]))
+        reason = py::cast<std::string>(py::handle(values[0]));
     {
         py::gil_scoped_release release;
         self->communicator->abort(reason);
@@ -101,28 +106,23 @@ Signature close_signature{"close", 0, 1, {"timeout"}};
 
 PyObject* close_group(PyCommunicator* self, PyObject** values) {
     int64_t timeout_ns = -1;
-    if (!parse_timeout(values[0], &timeout_ns)) return nullptr;
-    if (timeout_ns < 0) timeout_ns = kCloseTimeoutNs;
+    if (!parse_timeout(values[0], &timeout_ns))
+        return nullptr;
+    if (timeout_ns < 0)
+        timeout_ns = kCloseTimeoutNs;
     Status status;
     {
         py::gil_scoped_release release;
         status = self->communicator->close(timeout_ns);
     }
     sweep_dropped_requests();
-    if (!status.ok()) return set_status_error(status);
+    if (!status.ok())
+        return set_status_error(status);
     Py_RETURN_NONE;
 }
 
 PyObject* exception(PyObject* object, PyObject*) {
-    const Status status = communicator_of(object)->communicator->error();
-    if (status.ok()) Py_RETURN_NONE;
-    set_status_error(status);
-    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    return value;
+    return exception_of(communicator_of(object)->communicator->error());
 }
 
 // ---- properties -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,8 @@ int set_timeout(PyObject* object, PyObject* value, void*) {
         PyErr_SetString(PyExc_TypeError, "timeout: expected seconds as a number");
         return -1;
     }
-    if (!parse_timeout(value, &timeout_ns)) return -1;
+    if (!parse_timeout(value, &timeout_ns))
+        return -1;
     communicator_of(object)->timeout_ns = timeout_ns;
     communicator_of(object)->communicator->set_timeout(timeout_ns);
     return 0;
@@ -163,7 +164,8 @@ PyObject* communicator_repr(PyObject* object) {
 
 void communicator_dealloc(PyObject* object) {
     PyCommunicator* self = communicator_of(object);
-    if (self->weak_references != nullptr) PyObject_ClearWeakRefs(object);
+    if (self->weak_references != nullptr)
+        PyObject_ClearWeakRefs(object);
     {
         py::gil_scoped_release release; // the last reference may have to wait for the progress thread
         self->communicator.~shared_ptr();
@@ -182,6 +184,7 @@ std::vector<PyMethodDef>& method_table() { // lives as long as the type
 void fill_method_table() {
     auto& table = method_table();
     add_call_methods(&table);
+    add_message_methods(&table);
     table.push_back(method_row("split", &fast_method<split_signature, &split>,
                                "split($self, color, key=0)\n--\n\nA new group of the ranks with the same color."));
     table.push_back(method_row("shrink", &fast_method<shrink_signature, &shrink>,
@@ -210,8 +213,8 @@ PyGetSetDef properties[] = {
 };
 
 bool add_communicator_type(PyObject* module) {
-    if (!intern_call_signatures() || !split_signature.intern() || !shrink_signature.intern() ||
-        !abort_signature.intern() || !close_signature.intern())
+    if (!intern_call_signatures() || !intern_message_signatures() || !split_signature.intern() ||
+        !shrink_signature.intern() || !abort_signature.intern() || !close_signature.intern())
         return false;
     fill_method_table();
     PyType_Slot slots[] = {
@@ -240,8 +243,10 @@ std::shared_ptr<Bootstrap> make_bootstrap(const py::object& meeting, const Commu
 /// create_communicator(cls, meeting, rank, ...): `meeting` is a torch store, or an object as PythonBootstrap takes it.
 py::object create_communicator(const py::type& type, const py::object& meeting, CommunicatorConfig config,
                                const py::object& timeout) {
-    if (!parse_timeout(timeout.ptr(), &config.timeout_ns)) throw py::error_already_set();
-    if (config.timeout_ns < 0) config.timeout_ns = CommunicatorConfig().timeout_ns;
+    if (!parse_timeout(timeout.ptr(), &config.timeout_ns))
+        throw py::error_already_set();
+    if (config.timeout_ns < 0)
+        config.timeout_ns = CommunicatorConfig().timeout_ns;
     if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), communicator_type) == 0)
         throw py::type_error("create_communicator: not a subclass of Communicator");
     const std::shared_ptr<Bootstrap> bootstrap = make_bootstrap(meeting, config);
@@ -251,12 +256,15 @@ py::object create_communicator(const py::type& type, const py::object& meeting, 
         py::gil_scoped_release release;
         Node* node = nullptr;
         status = process_node(&node);
-        if (status.ok()) status = Communicator::create(*node, config, *bootstrap, &communicator);
+        if (status.ok())
+            status = Communicator::create(*node, config, *bootstrap, &communicator);
     }
-    if (!status.ok()) throw_status(status);
+    if (!status.ok())
+        throw_status(status);
     PyObject* object =
         wrap_communicator(std::move(communicator), bootstrap, reinterpret_cast<PyTypeObject*>(type.ptr()));
-    if (object == nullptr) throw py::error_already_set();
+    if (object == nullptr)
+        throw py::error_already_set();
     return py::reinterpret_steal<py::object>(object);
 }
 
@@ -278,7 +286,8 @@ py::object create_from_python(const py::type& type, const py::object& meeting, i
 PyObject* wrap_communicator(std::shared_ptr<Communicator> communicator, std::shared_ptr<Bootstrap> bootstrap,
                             PyTypeObject* type) {
     PyObject* object = type->tp_alloc(type, 0);
-    if (object == nullptr) return nullptr;
+    if (object == nullptr)
+        return nullptr;
     PyCommunicator* self = communicator_of(object);
     self->rank = communicator->rank();
     self->world_size = communicator->world_size();
@@ -290,7 +299,8 @@ PyObject* wrap_communicator(std::shared_ptr<Communicator> communicator, std::sha
 
 void bind_communicator(py::module_& module) {
     load_numpy();
-    if (!add_request_type(module.ptr()) || !add_communicator_type(module.ptr())) throw py::error_already_set();
+    if (!add_request_type(module.ptr()) || !add_communicator_type(module.ptr()))
+        throw py::error_already_set();
     module.def("create_communicator", &create_from_python, py::arg("type"), py::arg("meeting"), py::arg("rank"),
                py::arg("world_size"), py::kw_only(), py::arg("name") = "world", py::arg("timeout") = py::none(),
                py::arg("transports") = std::vector<std::string>(), py::arg("algorithm") = "",

@@ -1,7 +1,6 @@
 // The methods of collectives.Communicator that move data: arguments -> Call -> engine -> result. See py_communicator.h.
 //
 // The way of a small synchronous call allocates nothing here: views, counts and the call live on the stack.
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -22,9 +21,11 @@ struct Operation {
     }
 
     bool take_root(PyObject* value) {
-        if (value == nullptr) return true; // 0
+        if (value == nullptr)
+            return true; // 0
         int64_t root = 0;
-        if (!parse_integer(value, "root", 0, self->world_size - 1, &root)) return false;
+        if (!parse_integer(value, "root", 0, self->world_size - 1, &root))
+            return false;
         call.root = static_cast<int>(root);
         return true;
     }
@@ -45,20 +46,23 @@ struct Operation {
 // ---- checks that name the arguments ---------------------------------------------------------------------------------
 
 bool same_dtype(const ArrayView& out, const ArrayView& in) {
-    if (out.dtype == in.dtype) [[likely]] return true;
+    if (out.dtype == in.dtype) [[likely]]
+        return true;
     PyErr_Format(PyExc_ValueError, "out: its dtype is %s, that of array is %s", name_of(out.dtype), name_of(in.dtype));
     return false;
 }
 
 bool has_elements(const char* name, int64_t count, int64_t wanted, const char* why) {
-    if (count == wanted) [[likely]] return true;
+    if (count == wanted) [[likely]]
+        return true;
     PyErr_Format(PyExc_ValueError, "%s: has %lld elements, but %s %lld", name, static_cast<long long>(count), why,
                  static_cast<long long>(wanted));
     return false;
 }
 
 bool same_rows(const ArrayView& out, const ArrayView& in) {
-    if (out.row_elements == in.row_elements) return true;
+    if (out.row_elements == in.row_elements)
+        return true;
     PyErr_Format(PyExc_ValueError, "out: one row (index of dimension 0) has %lld elements, one row of array %lld",
                  static_cast<long long>(out.row_elements), static_cast<long long>(in.row_elements));
     return false;
@@ -89,9 +93,12 @@ Blocks blocks_of(const ArrayView& view, const std::vector<int64_t>& counts) {
 
 /// The arrays that the core works on, outputs first.
 PyObject* keep_arrays(const Operand& out, const Operand& in) {
-    if (out.given() && in.given() && out.owner() != in.owner()) return PyTuple_Pack(2, out.owner(), in.owner());
-    if (out.given()) return PyTuple_Pack(1, out.owner());
-    if (in.given()) return PyTuple_Pack(1, in.owner());
+    if (out.given() && in.given() && out.owner() != in.owner())
+        return PyTuple_Pack(2, out.owner(), in.owner());
+    if (out.given())
+        return PyTuple_Pack(1, out.owner());
+    if (in.given())
+        return PyTuple_Pack(1, in.owner());
     return PyTuple_New(0);
 }
 
@@ -100,27 +107,18 @@ PyObject* run_now(Operation& operation) {
     PyThreadState* state = PyEval_SaveThread();
     const Status status = communicator.run(operation.call, operation.timeout_ns);
     PyEval_RestoreThread(state);
-    if (!status.ok()) [[unlikely]] return set_status_error(status);
-    if (operation.out.given() && !operation.out.finish()) return nullptr;
+    if (!status.ok()) [[unlikely]]
+        return set_status_error(status);
+    if (operation.out.given() && !operation.out.finish())
+        return nullptr;
     sweep_dropped_requests();
     return Py_NewRef(operation.result);
 }
 
-/// A Request for Python. Bad arguments are the caller's error here and now, not of whoever waits.
-PyObject* hand_out(RequestPtr request, PyObject* keep, PyObject* result, int outputs) {
-    if (request->done()) {
-        const Status status = request->status();
-        if (status.code() == Code::invalid_argument || status.code() == Code::unsupported) {
-            Py_DECREF(keep);
-            return set_status_error(status);
-        }
-    }
-    return wrap_request(std::move(request), keep, result, outputs);
-}
-
 PyObject* start(Operation& operation) {
     PyObject* keep = keep_arrays(operation.out, operation.in);
-    if (keep == nullptr) return nullptr;
+    if (keep == nullptr)
+        return nullptr;
     Communicator& communicator = *operation.self->communicator;
     RequestPtr request;
     PyThreadState* state = PyEval_SaveThread();
@@ -145,15 +143,16 @@ Signature all_reduce_signature{"all_reduce", 1, 6, {"array", "op", "out", "compr
 
 PyObject* all_reduce(PyCommunicator* self, PyObject** values) {
     Operation operation(self, Collective::all_reduce);
-    if (!parse_op(values[1], &operation.call) || !operation.take_common(values[4], values[5])) return nullptr;
+    if (!parse_op(values[1], &operation.call) || !operation.take_common(values[4], values[5]))
+        return nullptr;
     if (!absent(values[3])) {
         PyErr_SetString(PyExc_ValueError, "compressor: compressed collectives are not part of this version; pass None");
         return nullptr;
     }
     const bool in_place = absent(values[2]) || values[2] == values[0];
     Operand& out = operation.out;
-    if (!out.take(in_place ? values[0] : values[2], in_place ? "array" : "out",
-                  in_place ? Use::read_write : Use::write, !operation.async))
+    if (!out.take(in_place ? values[0] : values[2], in_place ? "array" : "out", in_place ? Use::read_write : Use::write,
+                  !operation.async))
         return nullptr;
     operation.call.dtype = out.view.dtype;
     operation.call.out = block(out.view);
@@ -254,8 +253,8 @@ PyObject* all_to_all(PyCommunicator* self, PyObject** values) {
         !same_rows(out.view, in.view) ||
         !take_splits(values[2], "out_splits", "out", "rows of out", out.view, self->world_size, &operation.out_counts,
                      &operation.call.out) ||
-        !take_splits(values[3], "in_splits", "array", "rows of array", in.view, self->world_size,
-                     &operation.in_counts, &operation.call.in))
+        !take_splits(values[3], "in_splits", "array", "rows of array", in.view, self->world_size, &operation.in_counts,
+                     &operation.call.in))
         return nullptr;
     if (absent(values[2]) && absent(values[3]) &&
         !has_elements("out", out.view.count, in.view.count, "must have as many as array (or give splits):"))
@@ -269,10 +268,12 @@ Signature broadcast_signature{"broadcast", 1, 4, {"array", "root", "async_op", "
 
 PyObject* broadcast(PyCommunicator* self, PyObject** values) {
     Operation operation(self, Collective::broadcast);
-    if (!operation.take_root(values[1]) || !operation.take_common(values[2], values[3])) return nullptr;
+    if (!operation.take_root(values[1]) || !operation.take_common(values[2], values[3]))
+        return nullptr;
     const bool reads = operation.at_root();
     Operand& array = reads ? operation.in : operation.out;
-    if (!array.take(values[0], "array", reads ? Use::read : Use::write, !operation.async)) return nullptr;
+    if (!array.take(values[0], "array", reads ? Use::read : Use::write, !operation.async))
+        return nullptr;
     operation.call.dtype = array.view.dtype;
     operation.call.in = operation.call.out = block(array.view);
     operation.result = array.object();
@@ -295,12 +296,12 @@ PyObject* reduce(PyCommunicator* self, PyObject** values) {
     operation.call.in = operation.call.out = block(source.view);
     if (operation.at_root() && !in_place) {
         if (!out.take(values[3], "out", Use::write, !operation.async) || !same_dtype(out.view, in.view) ||
-            !out.check_apart(in) ||
-            !has_elements("out", out.view.count, in.view.count, "must have as many as array:"))
+            !out.check_apart(in) || !has_elements("out", out.view.count, in.view.count, "must have as many as array:"))
             return nullptr;
         operation.call.out = block(out.view);
     }
-    if (operation.at_root()) operation.result = out.object();
+    if (operation.at_root())
+        operation.result = out.object();
     return perform(operation);
 }
 
@@ -361,123 +362,35 @@ Signature barrier_signature{"barrier", 0, 2, {"async_op", "timeout"}};
 
 PyObject* barrier(PyCommunicator* self, PyObject** values) {
     Operation operation(self, Collective::barrier);
-    if (!operation.take_common(values[0], values[1])) return nullptr;
+    if (!operation.take_common(values[0], values[1]))
+        return nullptr;
     return perform(operation);
 }
 
-// ---- messages -------------------------------------------------------------------------------------------------------
-
-constexpr int64_t kLastTag = 0xffffffff;
-
-int64_t bytes_of(const ArrayView& view) { return view.count * static_cast<int64_t>(size_of(view.dtype)); }
-
-struct Message {
-    Operand array;
-    int64_t peer = kAnySource;
-    int64_t tag = 0;
-    int64_t timeout_ns = -1;
-    bool async = false;
-
-    bool take(PyCommunicator* self, const char* peer_name, PyObject* peer_value, PyObject* tag_value) {
-        return (absent(peer_value) || parse_integer(peer_value, peer_name, 0, self->world_size - 1, &peer)) &&
-               (tag_value == nullptr || parse_integer(tag_value, "tag", 0, kLastTag, &tag));
-    }
+// The documentation for readers is in _core.pyi; these are for help() on the C type.
+const MethodRow rows[] = {
+    {&all_reduce_signature, &fast_method<all_reduce_signature, &all_reduce>,
+     "Reduce the arrays of all ranks; every rank gets the result, in out or in place."},
+    {&reduce_scatter_signature, &fast_method<reduce_scatter_signature, &reduce_scatter>,
+     "Reduce the arrays of all ranks; rank i gets block i of the result in out."},
+    {&all_gather_signature, &fast_method<all_gather_signature, &all_gather>,
+     "Put the arrays of all ranks after one another, in rank order, in every rank's out."},
+    {&all_to_all_signature, &fast_method<all_to_all_signature, &all_to_all>,
+     "Send block i of array to rank i; block i of out comes from rank i."},
+    {&broadcast_signature, &fast_method<broadcast_signature, &broadcast>, "Give the root's array to all ranks."},
+    {&reduce_signature, &fast_method<reduce_signature, &reduce>,
+     "Reduce the arrays of all ranks; the root gets the result, in out or in place."},
+    {&gather_signature, &fast_method<gather_signature, &gather>,
+     "Put the arrays of all ranks after one another, in rank order, in the root's out."},
+    {&scatter_signature, &fast_method<scatter_signature, &scatter>,
+     "Send block i of the root's array to rank i, into out."},
+    {&barrier_signature, &fast_method<barrier_signature, &barrier>, "Return when all ranks have called it."},
 };
-
-/// Waits for a message. Should the wait end before the message does (Ctrl-C), the array is kept until it has.
-bool wait_for_message(const RequestPtr& request, const Operand& array) {
-    if (wait_for(*request, -1)) return true;
-    if (request->done()) return false;
-    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-    PyErr_Fetch(&type, &value, &traceback);
-    Py_XDECREF(wrap_request(request, PyTuple_Pack(1, array.owner()), Py_None, 0)); // dropped at once, while running
-    PyErr_Restore(type, value, traceback);
-    return false;
-}
-
-PyObject* finish_message(RequestPtr request, Message& message, bool received) {
-    if (message.async)
-        return hand_out(std::move(request), PyTuple_Pack(1, message.array.owner()), received ? nullptr : Py_None,
-                        received ? 1 : 0);
-    if (!wait_for_message(request, message.array)) return nullptr;
-    sweep_dropped_requests();
-    if (!received) Py_RETURN_NONE;
-    return message.array.finish() ? PyLong_FromLong(request->source()) : nullptr;
-}
-
-Signature send_signature{"send", 2, 5, {"array", "destination", "tag", "async_op", "timeout"}};
-
-PyObject* send(PyCommunicator* self, PyObject** values) {
-    Message message;
-    if (!parse_flag(values[3], "async_op", &message.async) ||
-        !message.array.take(values[0], "array", Use::read, true) || !parse_timeout(values[4], &message.timeout_ns) ||
-        !message.take(self, "destination", values[1], values[2]))
-        return nullptr;
-    if (absent(values[1])) {
-        PyErr_SetString(PyExc_TypeError, "destination: expected a rank, got None");
-        return nullptr;
-    }
-    const ArrayView& view = message.array.view;
-    RequestPtr request;
-    PyThreadState* state = PyEval_SaveThread();
-    request = self->communicator->start_send(view.data, bytes_of(view), static_cast<int>(message.peer),
-                                             static_cast<uint32_t>(message.tag), message.timeout_ns);
-    PyEval_RestoreThread(state);
-    return finish_message(std::move(request), message, false);
-}
-
-Signature recv_signature{"recv", 1, 5, {"array", "source", "tag", "async_op", "timeout"}};
-
-PyObject* recv(PyCommunicator* self, PyObject** values) {
-    Message message;
-    if (!parse_flag(values[3], "async_op", &message.async) ||
-        !message.array.take(values[0], "array", Use::write, !message.async) ||
-        !parse_timeout(values[4], &message.timeout_ns) || !message.take(self, "source", values[1], values[2]))
-        return nullptr;
-    const ArrayView& view = message.array.view;
-    RequestPtr request;
-    PyThreadState* state = PyEval_SaveThread();
-    request = self->communicator->start_recv(view.data, bytes_of(view), static_cast<int>(message.peer),
-                                             static_cast<uint32_t>(message.tag), message.timeout_ns);
-    PyEval_RestoreThread(state);
-    return finish_message(std::move(request), message, true);
-}
-
-struct Row {
-    Signature& signature;
-    FastMethod function;
-    const char* doc;
-};
-
-#define COLLECTIVES_ROW(name, doc) {name##_signature, &fast_method<name##_signature, &name>, doc}
-
-// The documentation for readers is in collectives/communicator.py and _core.pyi; these are for help() on the C type.
-const std::array<Row, 11> rows = {{
-    COLLECTIVES_ROW(all_reduce, "Reduce the arrays of all ranks; every rank gets the result, in out or in place."),
-    COLLECTIVES_ROW(reduce_scatter, "Reduce the arrays of all ranks; rank i gets block i of the result in out."),
-    COLLECTIVES_ROW(all_gather, "Put the arrays of all ranks after one another, in rank order, in every rank's out."),
-    COLLECTIVES_ROW(all_to_all, "Send block i of array to rank i; block i of out comes from rank i."),
-    COLLECTIVES_ROW(broadcast, "Give the root's array to all ranks."),
-    COLLECTIVES_ROW(reduce, "Reduce the arrays of all ranks; the root gets the result, in out or in place."),
-    COLLECTIVES_ROW(gather, "Put the arrays of all ranks after one another, in rank order, in the root's out."),
-    COLLECTIVES_ROW(scatter, "Send block i of the root's array to rank i, into out."),
-    COLLECTIVES_ROW(barrier, "Return when all ranks have called it."),
-    COLLECTIVES_ROW(send, "Send an array to one rank."),
-    COLLECTIVES_ROW(recv, "Receive an array from one rank, or from any; returns the rank it came from."),
-}};
-
-#undef COLLECTIVES_ROW
 
 } // namespace
 
-bool intern_call_signatures() {
-    for (const Row& row : rows)
-        if (!row.signature.intern()) return false;
-    return true;
-}
+bool intern_call_signatures() { return intern_all(rows); }
 
-void add_call_methods(std::vector<PyMethodDef>* table) {
-    for (const Row& row : rows) table->push_back(method_row(row.signature.method, row.function, row.doc));
-}
+void add_call_methods(std::vector<PyMethodDef>* table) { append_all(rows, table); }
 
 } // namespace collectives

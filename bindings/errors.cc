@@ -27,9 +27,11 @@ const char* exception_name(Code code) {
 
 void set_library_error(const Status& status) {
     PyObject* module = PyImport_ImportModule("collectives.errors");
-    if (module == nullptr) return; // the import's own error says more than nothing
+    if (module == nullptr)
+        return; // the import's own error says more than nothing
     PyObject* type = PyObject_GetAttrString(module, exception_name(status.code()));
-    if (type != nullptr) PyErr_SetString(type, status.message().c_str());
+    if (type != nullptr)
+        PyErr_SetString(type, status.message().c_str());
     Py_XDECREF(type);
     Py_DECREF(module);
 }
@@ -39,7 +41,8 @@ unsigned long main_thread = 0;
 /// Runs in blocking waits, without the GIL. A signal handler that raised (Ctrl-C) ends the wait; its error stays set in
 /// this thread's state until set_status_error finds it there.
 bool interrupted_by_signal() {
-    if (PyThread_get_thread_ident() != main_thread || !Py_IsInitialized()) return false;
+    if (PyThread_get_thread_ident() != main_thread || !Py_IsInitialized())
+        return false;
     const PyGILState_STATE state = PyGILState_Ensure();
     const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
     PyGILState_Release(state);
@@ -53,11 +56,24 @@ PyObject* set_status_error(const Status& status) noexcept {
     case Code::invalid_argument:
     case Code::unsupported: PyErr_SetString(PyExc_ValueError, status.message().c_str()); break;
     case Code::interrupted:
-        if (PyErr_Occurred() == nullptr) PyErr_SetNone(PyExc_KeyboardInterrupt);
+        if (PyErr_Occurred() == nullptr)
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
         break;
     default: set_library_error(status);
     }
     return nullptr;
+}
+
+PyObject* exception_of(const Status& status) noexcept {
+    if (status.ok())
+        return Py_NewRef(Py_None);
+    set_status_error(status);
+    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
 }
 
 void throw_status(const Status& status) {
@@ -73,7 +89,8 @@ void throw_c10d(const Status& status) {
         throw c10::ValueError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status.message());
     case Code::interrupted: {
         py::gil_scoped_acquire gil;
-        if (PyErr_Occurred() != nullptr) throw_status(status);
+        if (PyErr_Occurred() != nullptr)
+            throw_status(status);
         break; // the handler's error was raised before: this is a later call of a group that failed then
     }
     default: break;

@@ -18,6 +18,9 @@ namespace collectives {
 /// The same without a throw: sets the Python error and returns null, for functions of the C API. Needs the GIL.
 PyObject* set_status_error(const Status& status) noexcept;
 
+/// The Python exception of a status as an object; None when it is ok. Needs the GIL; null with a Python error.
+PyObject* exception_of(const Status& status) noexcept;
+
 /// Returns when ok. Otherwise throws c10::ValueError for invalid_argument and unsupported, the signal handler's own
 /// Python error for interrupted, and c10::DistBackendError for the rest. May be called with or without the GIL.
 void throw_c10d(const Status& status);

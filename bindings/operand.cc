@@ -13,12 +13,15 @@ bool Operand::pack(Use use, bool strided_output) {
         if (!strided_output) {
             PyErr_Format(PyExc_ValueError,
                          "%s: a strided output cannot be used with async_op=True, since nothing would copy the result "
-                         "into it; pass a contiguous array, or call without async_op", argument_);
+                         "into it; pass a contiguous array, or call without async_op",
+                         argument_);
             return false;
         }
         if (has_internal_overlap(object_)) {
-            PyErr_Format(PyExc_ValueError, "%s: several of its elements share one address (an expanded or broadcast "
-                         "array), so it cannot be written to; pass a copy", argument_);
+            PyErr_Format(PyExc_ValueError,
+                         "%s: several of its elements share one address (an expanded or broadcast "
+                         "array), so it cannot be written to; pass a copy",
+                         argument_);
             return false;
         }
     }
@@ -27,11 +30,16 @@ bool Operand::pack(Use use, bool strided_output) {
 }
 
 bool Operand::check_apart(const Operand& input) const {
-    if (packed_ == nullptr && input.packed_ == nullptr) return true;
-    if (object_ == input.object_) return true;
-    if (original_begin_ >= input.original_end_ || input.original_begin_ >= original_end_) return true;
-    PyErr_Format(PyExc_ValueError, "%s: shares memory with %s; pass the same object for an operation in place, or arrays "
-                 "that lie apart", argument_, input.argument_);
+    if (packed_ == nullptr && input.packed_ == nullptr)
+        return true;
+    if (object_ == input.object_)
+        return true;
+    if (original_begin_ >= input.original_end_ || input.original_begin_ >= original_end_)
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "%s: shares memory with %s; pass the same object for an operation in place, or arrays "
+                 "that lie apart",
+                 argument_, input.argument_);
     return false;
 }
 

@@ -23,23 +23,27 @@ class Operand {
     bool take(PyObject* object, const char* argument, Use use, bool strided_output) {
         object_ = object;
         argument_ = argument;
-        if (!view_array(object, argument, &view)) return false;
+        if (!view_array(object, argument, &view))
+            return false;
         original_begin_ = view.extent_begin;
         original_end_ = view.extent_end;
-        if (use != Use::read && !view.writable) return refuse_read_only();
-        if (view.contiguous) [[likely]] return true;
+        if (use != Use::read && !view.writable)
+            return refuse_read_only();
+        if (view.contiguous) [[likely]]
+            return true;
         return pack(use, strided_output);
     }
 
     /// After the operation succeeded: copies a packed output back and tells autograd. False with a Python error.
     bool finish() {
-        if (packed_ != nullptr) return unpack_into(object_, packed_);
+        if (packed_ != nullptr)
+            return unpack_into(object_, packed_);
         mark_written(object_, view);
         return true;
     }
 
     bool given() const { return object_ != nullptr; }
-    PyObject* object() const { return object_; }       // borrowed
+    PyObject* object() const { return object_; }                               // borrowed
     PyObject* owner() const { return packed_ != nullptr ? packed_ : object_; } // borrowed: what `view.data` lies in
     bool packed() const { return packed_ != nullptr; }
 

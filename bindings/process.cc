@@ -30,13 +30,20 @@ NodeConfig config_from_environment() {
     NodeConfig config;
     for (const auto& [key, value] : settings) {
         const auto name = key.cast<std::string>();
-        if (name == "segment_bytes") config.segment_bytes = value.cast<int64_t>();
-        else if (name == "heap_bytes") config.heap_bytes = value.cast<int64_t>();
-        else if (name == "spin_ns") config.spin_ns = value.cast<int64_t>();
-        else if (name == "secret") config.secret = value.cast<std::string>();
-        else if (name == "streaming_stores") config.streaming_stores = value.cast<std::string>();
-        else if (name == "host") config.host = value.cast<std::string>();
-        else throw py::key_error("collectives.memory.node_settings: unknown setting " + name);
+        if (name == "segment_bytes")
+            config.segment_bytes = value.cast<int64_t>();
+        else if (name == "heap_bytes")
+            config.heap_bytes = value.cast<int64_t>();
+        else if (name == "spin_ns")
+            config.spin_ns = value.cast<int64_t>();
+        else if (name == "secret")
+            config.secret = value.cast<std::string>();
+        else if (name == "streaming_stores")
+            config.streaming_stores = value.cast<std::string>();
+        else if (name == "host")
+            config.host = value.cast<std::string>();
+        else
+            throw py::key_error("collectives.memory.node_settings: unknown setting " + name);
     }
     return config;
 }
@@ -44,13 +51,15 @@ NodeConfig config_from_environment() {
 void shut_down_node() {
     Node* node = the_node.load(std::memory_order_acquire);
     py::gil_scoped_release release; // the progress thread may need the GIL to end
-    if (node != nullptr) node->shutdown();
+    if (node != nullptr)
+        node->shutdown();
 }
 
 /// Registered when the node is made: Python runs such functions last-in first-out, so that functions which the user
 /// registered later, and which may still run collectives, come first.
 void register_exit() {
-    if (exit_registered.exchange(true)) return;
+    if (exit_registered.exchange(true))
+        return;
     py::gil_scoped_acquire gil;
     py::module_::import("atexit").attr("register")(py::cpp_function(&shut_down_node));
 }
@@ -85,8 +94,10 @@ at::Tensor empty(const std::vector<int64_t>& sizes, py::handle dtype) {
     const auto type = reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
     int64_t count = 1;
     for (const int64_t size : sizes) {
-        if (size < 0) throw py::value_error("shape: sizes must not be negative");
-        if (__builtin_mul_overflow(count, size, &count)) throw py::value_error("shape: more elements than any array has");
+        if (size < 0)
+            throw py::value_error("shape: sizes must not be negative");
+        if (__builtin_mul_overflow(count, size, &count))
+            throw py::value_error("shape: more elements than any array has");
     }
     return empty_shared(count, type).view(sizes);
 }
@@ -96,7 +107,8 @@ py::list dtype_table() {
     for (const DTypeInfo& row : kDTypes) {
         py::list ops;
         for (const ReduceOpInfo& op : kReduceOps)
-            if (supports(op.op, row.dtype)) ops.append(op.name);
+            if (supports(op.op, row.dtype))
+                ops.append(op.name);
         rows.append(py::make_tuple(row.name, static_cast<int>(row.size_bytes), ops));
     }
     return rows;

@@ -17,8 +17,7 @@ namespace collectives {
 namespace {
 
 struct PyRequest {
-    PyObject_HEAD
-    RequestPtr request;
+    PyObject_HEAD RequestPtr request;
     PyObject* keep;
     PyObject* result;
     int outputs;
@@ -39,23 +38,28 @@ std::vector<Dropped>& dropped_requests() { // never destroyed: Python may drop r
 PyRequest* self_of(PyObject* object) { return reinterpret_cast<PyRequest*>(object); }
 
 void mark_outputs(PyRequest* self) {
-    if (self->marked) return;
+    if (self->marked)
+        return;
     self->marked = true;
     for (int i = 0; i < self->outputs; ++i) {
         PyObject* array = PyTuple_GET_ITEM(self->keep, i);
         ArrayView view;
-        if (view_array(array, "out", &view)) mark_written(array, view);
-        else PyErr_Clear();
+        if (view_array(array, "out", &view))
+            mark_written(array, view);
+        else
+            PyErr_Clear();
     }
 }
 
 PyObject* result_of(PyRequest* self) {
-    if (self->result == nullptr) return PyLong_FromLong(self->request->source());
+    if (self->result == nullptr)
+        return PyLong_FromLong(self->request->source());
     return Py_NewRef(self->result);
 }
 
 PyObject* finished(PyRequest* self) {
-    if (const Status status = self->request->status(); !status.ok()) return set_status_error(status);
+    if (const Status status = self->request->status(); !status.ok())
+        return set_status_error(status);
     mark_outputs(self);
     return result_of(self);
 }
@@ -64,10 +68,13 @@ PyObject* request_wait(PyObject* object, PyObject* const* arguments, Py_ssize_t 
     static Signature signature{"wait", 0, 1, {"timeout"}};
     PyObject* values[1];
     int64_t timeout_ns = -1;
-    if (!signature.intern() || !signature.parse(arguments, positional, keywords, values)) return nullptr;
-    if (!parse_timeout(values[0], &timeout_ns)) return nullptr;
+    if (!signature.intern() || !signature.parse(arguments, positional, keywords, values))
+        return nullptr;
+    if (!parse_timeout(values[0], &timeout_ns))
+        return nullptr;
     const RequestPtr request = self_of(object)->request;
-    if (!wait_for(*request, timeout_ns)) return nullptr;
+    if (!wait_for(*request, timeout_ns))
+        return nullptr;
     return finished(self_of(object));
 }
 
@@ -75,26 +82,20 @@ PyObject* request_done(PyObject* object, PyObject*) { return PyBool_FromLong(sel
 
 PyObject* request_exception(PyObject* object, PyObject*) {
     const RequestPtr& request = self_of(object)->request;
-    if (!request->done()) Py_RETURN_NONE;
-    const Status status = request->status();
-    if (status.ok()) Py_RETURN_NONE;
-    set_status_error(status);
-    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    return value;
+    return exception_of(request->done() ? request->status() : Status());
 }
 
 PyObject* request_abort(PyObject* object, PyObject*) {
     const RequestPtr request = self_of(object)->request;
-    Py_BEGIN_ALLOW_THREADS request->abort();
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    PyThreadState* state = PyEval_SaveThread();
+    request->abort();
+    PyEval_RestoreThread(state);
+    Py_RETURN_NONE;
 }
 
 PyObject* request_result(PyObject* object, void*) {
-    if (self_of(object)->request->done()) return finished(self_of(object));
+    if (self_of(object)->request->done())
+        return finished(self_of(object));
     PyErr_SetString(PyExc_ValueError, "result: the operation is still running; call wait() first");
     return nullptr;
 }
@@ -106,8 +107,8 @@ PyObject* request_duration(PyObject* object, void*) {
 PyObject* request_repr(PyObject* object) {
     const RequestPtr& request = self_of(object)->request;
     const char* state = !request->done() ? "running" : request->status().ok() ? "done" : "failed";
-    return PyUnicode_FromFormat("<collectives.Request %llu %s>",
-                                static_cast<unsigned long long>(request->sequence()), state);
+    return PyUnicode_FromFormat("<collectives.Request %llu %s>", static_cast<unsigned long long>(request->sequence()),
+                                state);
 }
 
 void request_dealloc(PyObject* object) {
@@ -174,14 +175,30 @@ PyObject* wrap_request(RequestPtr request, PyObject* keep, PyObject* result, int
     return object;
 }
 
-bool wait_for(Request& request, int64_t timeout_ns) {
-    if (!request.done()) {
-        Status status;
-        Py_BEGIN_ALLOW_THREADS status = request.wait(timeout_ns);
-        Py_END_ALLOW_THREADS if (!status.ok()) return set_status_error(status) != nullptr;
+PyObject* hand_out(RequestPtr request, PyObject* keep, PyObject* result, int outputs) {
+    if (request->done()) {
+        const Status status = request->status();
+        if (status.code() == Code::invalid_argument || status.code() == Code::unsupported) {
+            Py_DECREF(keep);
+            return set_status_error(status);
+        }
     }
-    const Status status = request.status();
-    return status.ok() || set_status_error(status) != nullptr;
+    return wrap_request(std::move(request), keep, result, outputs);
+}
+
+bool wait_for(Request& request, int64_t timeout_ns) {
+    Status status;
+    if (!request.done()) {
+        PyThreadState* state = PyEval_SaveThread();
+        status = request.wait(timeout_ns);
+        PyEval_RestoreThread(state);
+    } else {
+        status = request.status();
+    }
+    if (status.ok())
+        return true;
+    set_status_error(status);
+    return false;
 }
 
 void sweep_dropped_requests() {

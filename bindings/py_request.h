@@ -1,5 +1,5 @@
 // collectives.Request for Python: an operation under way, with the arrays that it works on.
-// Included by communicator.cc and module code only. Everything needs the GIL.
+// Included by the files of the Communicator only. Everything needs the GIL.
 #pragma once
 
 #include <Python.h>
@@ -15,6 +15,9 @@ bool add_request_type(PyObject* module);
 /// `result` is what wait() returns (borrowed), or null for the source rank of a received message.
 /// `outputs`: how many of the tuple's first entries are written to.
 PyObject* wrap_request(RequestPtr request, PyObject* keep, PyObject* result, int outputs);
+
+/// The same, for what a method with async_op=True returns: an error of the arguments is raised here and now.
+PyObject* hand_out(RequestPtr request, PyObject* keep, PyObject* result, int outputs);
 
 /// Waits for a request without the GIL. False with the Python error of its failure.
 bool wait_for(Request& request, int64_t timeout_ns);

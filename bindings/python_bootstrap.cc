@@ -14,7 +14,8 @@ namespace {
 
 /// A Python error of a round as a Status. Ctrl-C stays set in the thread, where the caller finds it.
 Status status_of(py::error_already_set& error) {
-    if (error.matches(PyExc_TimeoutError)) return {Code::timeout, error.what()};
+    if (error.matches(PyExc_TimeoutError))
+        return {Code::timeout, error.what()};
     if (error.matches(PyExc_KeyboardInterrupt)) {
         error.restore();
         return {Code::interrupted, "interrupted while the ranks of a new group looked for each other"};

@@ -45,7 +45,8 @@ constexpr std::array<TorchRow, kDTypeCount> kTorchTypes = {{
 
 constexpr bool torch_rows_in_dtype_order() {
     for (size_t i = 0; i < kTorchTypes.size(); ++i)
-        if (static_cast<size_t>(kTorchTypes[i].dtype) != i) return false;
+        if (static_cast<size_t>(kTorchTypes[i].dtype) != i)
+            return false;
     return true;
 }
 static_assert(torch_rows_in_dtype_order(), "kTorchTypes must list the enumerators of DType in their order");
@@ -62,14 +63,28 @@ constexpr int8_t unsigned_of(size_t bytes) {
 }
 constexpr std::array<int8_t, 24> kNumpyTypes = {
     row(DType::boolean),
-    signed_of(sizeof(signed char)), unsigned_of(sizeof(unsigned char)),
-    signed_of(sizeof(short)), unsigned_of(sizeof(unsigned short)),
-    signed_of(sizeof(int)), unsigned_of(sizeof(unsigned)),
-    signed_of(sizeof(long)), unsigned_of(sizeof(unsigned long)),
-    signed_of(sizeof(long long)), unsigned_of(sizeof(unsigned long long)),
-    row(DType::f32), row(DType::f64), kNone,   // float, double, long double
-    row(DType::c64), row(DType::c128), kNone,  // their complex forms
-    kNone, kNone, kNone, kNone, kNone, kNone,  // object, bytes, str, void, datetime64, timedelta64
+    signed_of(sizeof(signed char)),
+    unsigned_of(sizeof(unsigned char)),
+    signed_of(sizeof(short)),
+    unsigned_of(sizeof(unsigned short)),
+    signed_of(sizeof(int)),
+    unsigned_of(sizeof(unsigned)),
+    signed_of(sizeof(long)),
+    unsigned_of(sizeof(unsigned long)),
+    signed_of(sizeof(long long)),
+    unsigned_of(sizeof(unsigned long long)),
+    row(DType::f32),
+    row(DType::f64),
+    kNone, // float, double, long double
+    row(DType::c64),
+    row(DType::c128),
+    kNone, // their complex forms
+    kNone,
+    kNone,
+    kNone,
+    kNone,
+    kNone,
+    kNone, // object, bytes, str, void, datetime64, timedelta64
     row(DType::f16),
 };
 
@@ -87,14 +102,17 @@ std::array<MlDType, 3> ml_dtypes = {{
 
 int8_t ml_dtype_of(const py::detail::PyArrayDescr_Proxy* descr) {
     for (const MlDType& known : ml_dtypes)
-        if (known.type_num == descr->type_num) return row(known.dtype);
+        if (known.type_num == descr->type_num)
+            return row(known.dtype);
     const auto* type = reinterpret_cast<const PyTypeObject*>(descr->typeobj);
     const char* name = std::strrchr(type->tp_name, '.');
     name = name == nullptr ? type->tp_name : name + 1;
     const py::object module = py::reinterpret_borrow<py::object>(descr->typeobj).attr("__module__");
-    if (!py::isinstance<py::str>(module) || module.cast<std::string>().rfind("ml_dtypes", 0) != 0) return kNone;
+    if (!py::isinstance<py::str>(module) || module.cast<std::string>().rfind("ml_dtypes", 0) != 0)
+        return kNone;
     for (MlDType& known : ml_dtypes) {
-        if (std::strcmp(known.name, name) != 0) continue;
+        if (std::strcmp(known.name, name) != 0)
+            continue;
         known.type_num = descr->type_num;
         return row(known.dtype);
     }
@@ -108,13 +126,16 @@ int8_t ml_dtype_of(const py::detail::PyArrayDescr_Proxy* descr) {
 bool strides_overlap(const int64_t* sizes, const int64_t* strides, int64_t dimensions, int64_t element_bytes) {
     std::vector<std::pair<int64_t, int64_t>> steps; // (|stride|, size)
     for (int64_t d = 0; d < dimensions; ++d) {
-        if (sizes[d] == 0) return false;
-        if (sizes[d] > 1) steps.emplace_back(std::abs(strides[d]), sizes[d]);
+        if (sizes[d] == 0)
+            return false;
+        if (sizes[d] > 1)
+            steps.emplace_back(std::abs(strides[d]), sizes[d]);
     }
     std::sort(steps.begin(), steps.end());
     int64_t span_bytes = element_bytes;
     for (const auto& [stride, size] : steps) {
-        if (stride < span_bytes) return true;
+        if (stride < span_bytes)
+            return true;
         span_bytes += stride * (size - 1);
     }
     return false;
@@ -138,9 +159,11 @@ void fill_extent(const Layout& layout, ArrayView* view) {
     const int64_t element_bytes = static_cast<int64_t>(size_of(view->dtype));
     view->extent_begin = reinterpret_cast<int64_t>(view->data);
     view->extent_end = view->extent_begin;
-    if (view->count == 0) return;
+    if (view->count == 0)
+        return;
     view->extent_end += view->contiguous ? view->count * element_bytes : element_bytes;
-    if (view->contiguous) return;
+    if (view->contiguous)
+        return;
     for (int64_t d = 0; d < layout.dimensions; ++d) {
         const int64_t reach = layout.strides[d] * layout.stride_bytes * (layout.sizes[d] - 1);
         (reach < 0 ? view->extent_begin : view->extent_end) += reach;
@@ -151,14 +174,18 @@ void fill_extent(const Layout& layout, ArrayView* view) {
 
 /// Why a tensor cannot be used; null when it can. In words that follow "argument: ".
 const char* refuse_tensor(const at::Tensor& tensor) {
-    if (!tensor.defined()) return "an undefined tensor";
-    if (tensor.layout() != at::kStrided) return "a sparse tensor; pass its values and indices, or a dense tensor";
+    if (!tensor.defined())
+        return "an undefined tensor";
+    if (tensor.layout() != at::kStrided)
+        return "a sparse tensor; pass its values and indices, or a dense tensor";
     if (!tensor.device().is_cpu())
         return "a tensor that is not on the CPU; other devices are not supported yet: copy it to the CPU first";
     if (tensor.key_set().has(c10::DispatchKey::Python))
         return "a tensor subclass without memory of its own (DTensor, FakeTensor, ...); pass its local tensor";
-    if (tensor._is_zerotensor()) return "a tensor without memory (a ZeroTensor)";
-    if (!tensor.has_storage()) return "a tensor without memory";
+    if (tensor._is_zerotensor())
+        return "a tensor without memory (a ZeroTensor)";
+    if (!tensor.has_storage())
+        return "a tensor without memory";
     return nullptr;
 }
 
@@ -211,8 +238,10 @@ bool view_numpy(PyObject* object, const char* argument, ArrayView* view) {
         return false;
     }
     if (descr->byteorder == '>') {
-        PyErr_Format(PyExc_ValueError, "%s: the byte order of dtype %S is not this machine's; convert it with "
-                     "array.astype(array.dtype.newbyteorder('='))", argument, array->descr);
+        PyErr_Format(PyExc_ValueError,
+                     "%s: the byte order of dtype %S is not this machine's; convert it with "
+                     "array.astype(array.dtype.newbyteorder('='))",
+                     argument, array->descr);
         return false;
     }
     if (Py_TYPE(object) != numpy_array_type && is_masked_array(object)) {
@@ -257,7 +286,8 @@ std::optional<DType> dtype_of(at::ScalarType type) {
         return rows;
     }();
     const auto index = static_cast<size_t>(type);
-    if (index >= table.size() || table[index] == kNone) return std::nullopt;
+    if (index >= table.size() || table[index] == kNone)
+        return std::nullopt;
     return static_cast<DType>(table[index]);
 }
 
@@ -266,9 +296,12 @@ at::ScalarType scalar_type_of(DType dtype) { return kTorchTypes[static_cast<size
 void load_numpy() { numpy_array_type = py::detail::npy_api::get().PyArray_Type_; }
 
 bool view_array(PyObject* object, const char* argument, ArrayView* view) {
-    if (Py_TYPE(object) == numpy_array_type) return view_numpy(object, argument, view);
-    if (THPVariable_Check(object)) return view_tensor(unpack(object), argument, view);
-    if (PyObject_TypeCheck(object, numpy_array_type)) return view_numpy(object, argument, view);
+    if (Py_TYPE(object) == numpy_array_type)
+        return view_numpy(object, argument, view);
+    if (THPVariable_Check(object))
+        return view_tensor(unpack(object), argument, view);
+    if (PyObject_TypeCheck(object, numpy_array_type))
+        return view_numpy(object, argument, view);
     return refuse_object(object, argument);
 }
 
@@ -302,9 +335,11 @@ bool unpack_into(PyObject* strided, PyObject* packed) {
 }
 
 void mark_written(PyObject* object, const ArrayView& view) {
-    if (!view.is_torch) return;
+    if (!view.is_torch)
+        return;
     const at::Tensor& tensor = unpack(object);
-    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    if (!tensor.is_inference())
+        tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 } // namespace collectives
