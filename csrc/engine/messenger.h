@@ -33,7 +33,7 @@ class Completion {
 
 struct MessengerConfig {
     int64_t eager_limit_bytes = 4096;         // longer messages announce themselves; less where a ring is small
-    int64_t fragment_limit_bytes = 16 * 1024; // longest piece of a large message; at most an eighth of a ring
+    int64_t fragment_limit_bytes = 16 * 1024; // longest piece of a large message; at most an eighth of a ring, or 4 KiB
     CopyFunction copy_to_ring = nullptr;      // for fragments; null: memcpy
     CopyFunction copy_from_ring = nullptr;    // for fragments; null: memcpy
     /// A peer says that a send which had already ended (a small one) met a receive of another size: the engine should
