@@ -42,7 +42,7 @@ int64_t timeout_ns_of(std::chrono::milliseconds timeout) {
     return timeout.count() <= 0 ? -1 : std::chrono::nanoseconds(timeout).count();
 }
 
-std::exception_ptr exception_of(const Status& status) {
+std::exception_ptr c10d_exception_of(const Status& status) {
     if (status.ok()) return nullptr;
     try {
         // Ctrl-C belongs to the thread that waits; everybody else sees an operation that failed.
@@ -230,10 +230,10 @@ void RequestWork::attach(RequestPtr request) {
     });
 }
 
-void RequestWork::abandon(const Status& why) { conclude(exception_of(why), result_of(why), 0); }
+void RequestWork::abandon(const Status& why) { conclude(c10d_exception_of(why), result_of(why), 0); }
 
 void RequestWork::on_complete(const Status& status) {
-    conclude(exception_of(status), result_of(status), request_->duration_ns());
+    conclude(c10d_exception_of(status), result_of(status), request_->duration_ns());
 }
 
 bool RequestWork::wait(std::chrono::milliseconds timeout) {

@@ -25,7 +25,7 @@ namespace collectives {
 int64_t timeout_ns_of(std::chrono::milliseconds timeout);
 
 /// The exception that c10d sees for a failed status; null when ok.
-std::exception_ptr exception_of(const Status& status);
+std::exception_ptr c10d_exception_of(const Status& status);
 
 /// What a group keeps about its operations under way; works outlive their group, so they share it.
 class Ledger : public std::enable_shared_from_this<Ledger> {
