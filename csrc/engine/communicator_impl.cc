@@ -82,12 +82,13 @@ Status CommunicatorImpl::open() {
         group.id = reinterpret_cast<uint64_t>(this);
     message_id_ = group.id;
     COLLECTIVES_RETURN_IF_ERROR(engine_.messenger().add_communicator(std::move(group)));
+    engine_.introduce(message_id_, std::static_pointer_cast<CommunicatorImpl>(shared_from_this()));
     return agree();
 }
 
 CommunicatorImpl::~CommunicatorImpl() {
     if (!in_forked_child())
-        engine_.messenger().forget_communicator(message_id_);
+        engine_.forget(message_id_);
 }
 
 int64_t CommunicatorImpl::timeout_or_default(int64_t timeout_ns) const {
@@ -263,7 +264,7 @@ Status CommunicatorImpl::close(int64_t timeout_ns) {
         failed_.store(true, std::memory_order_release);
         group_->publish_failure(Code::closed, config_.rank, "closed");
     }
-    engine_.messenger().forget_communicator(message_id_);
+    engine_.forget(message_id_);
     engine_.ring_own();
     return status;
 }

@@ -112,6 +112,8 @@ class CommunicatorImpl final : public Communicator {
     /// For the progress engine: advances the queue without waiting. True when something moved.
     bool advance_queue(std::vector<EndedCollective>* ended);
     bool queue_empty() const { return queued_.load(std::memory_order_acquire) == 0; }
+    /// A message that had already ended here failed at the receiver.
+    void message_failed(const Status& status) { (void)fail(status, -1, nullptr); }
     /// Looks at deadlines, peers and failures; fails the communicator when something is wrong. Now and then.
     void look_around();
 

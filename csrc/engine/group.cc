@@ -13,7 +13,7 @@ namespace {
 
 // What a rank tells its peers besides its hello.
 struct Setup {
-    uint64_t id;
+    uint64_t id; // of the group if this is rank 0, and of this rank's control block
     int64_t control_offset, staging_offset, staging_bytes;
 };
 
@@ -28,7 +28,9 @@ int64_t smallest_grant(int world_size) {
 bool still_looking(const Member& peer) {
     if (peer.process == nullptr || peer.process->dead.load(std::memory_order_relaxed))
         return false;
-    return peer.control->failure.code.load(std::memory_order_acquire) == 0;
+    const FailureRecord& record = peer.control->failure;
+    return record.owner.load(std::memory_order_acquire) == peer.owner &&
+           record.code.load(std::memory_order_acquire) == 0;
 }
 
 } // namespace
@@ -57,6 +59,8 @@ Status Group::join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64
     static std::atomic<uint64_t> counter{0};
     std::memcpy(&mine.id, node_.hello().uuid.data(), sizeof mine.id);
     mine.id += 0x9e3779b97f4a7c15ull * ++counter;
+    reinterpret_cast<ControlBlock*>(node_.segment_base() + control_offset_)
+        ->failure.owner.store(mine.id, std::memory_order_release);
     std::string message(reinterpret_cast<const char*>(&mine), sizeof mine);
     std::vector<std::string> all;
     COLLECTIVES_RETURN_IF_ERROR(bootstrap.all_gather(message + node_.hello().encode(), &all, deadline_ns));
@@ -95,6 +99,7 @@ Status Group::join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64
         m.heap = m.process ? m.process->heap->base() : node_.heap_base();
         m.host = hellos[q].host;
         m.pid = hellos[q].pid;
+        m.owner = setups[q].id;
     }
     return {};
 }

@@ -21,7 +21,8 @@ struct Member {
     uint8_t* heap = nullptr;
     std::string host;
     int64_t pid = 0;
-    uint64_t seen = 0; // the highest phase that we know it published
+    uint64_t owner = 0; // what its control block says while it belongs to this group
+    uint64_t seen = 0;  // the highest phase that we know it published
 };
 
 class Group {
@@ -59,10 +60,12 @@ class Group {
         uint64_t value = line.phase.load(std::memory_order_acquire);
         if (value < phase)
             return Arrival::no;
-        m.seen = value;
+        // `value` is our phase or a later one; the line still holds our phase's fingerprint if it is ours, since nobody
+        // publishes two phases ahead of a rank that has not finished this one.
         if (value == phase && own_phase_[phase & 1] == phase &&
             line.fingerprint.load(std::memory_order_relaxed) != own_fingerprint_[phase & 1])
             return Arrival::mismatch;
+        m.seen = value;
         return Arrival::yes;
     }
     Arrival all_arrived(uint64_t phase) {

@@ -50,7 +50,7 @@ int64_t place_of(LocalNode& node, const Blocks& blocks, int n, int64_t element_b
 
 constexpr int kMostRanks = 64;
 constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cache
-constexpr int kNoteWords = 2; // of the input and of the output
+constexpr int kNoteWords = 2;                  // of the input and of the output
 constexpr int64_t kNoteBytes = 64;
 
 } // namespace
@@ -77,7 +77,6 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
     if (notes_) {
         steps_.clear();
         steps_.wait = WaitFor::all;
-        needs_writes_ = true;
         phases_ = 1;
         return;
     }
@@ -89,7 +88,8 @@ void Operation::start_algorithm() {
     COLLECTIVES_CHECK(algorithm_ != nullptr);
     index_ = 0;
     if (algorithm_->has_table) {
-        bool in_place = call_->in.base == call_->out.base; // then peers must not read it while I overwrite it
+        bool in_place = call_->in.ptrs != nullptr ||
+                        call_->in.base == call_->out.base; // then peers must not read it while I overwrite it
         shape_.own_place = in_place ? 0 : place_of(group_.node(), call_->in, group_.size(), shape_.element_bytes);
     }
     phases_ = algorithm_->phases(shape_);
@@ -99,14 +99,13 @@ void Operation::start_algorithm() {
 void Operation::emit() {
     steps_.clear();
     algorithm_->emit(shape_, index_, steps_);
-    needs_writes_ = steps_.n_writes() > 0 || (index_ == 0 && algorithm_->has_table);
     stage_ = Stage::write;
 }
 
 Operation::State Operation::advance() {
     for (;;) {
         if (stage_ == Stage::write) {
-            if (needs_writes_ && !may_write())
+            if (!may_publish())
                 return failure_.ok() ? State::blocked : State::failed;
             if (notes_)
                 write_notes();
@@ -148,7 +147,8 @@ bool Operation::blocked_on(Group::Arrival arrival, uint64_t phase) {
     return true;
 }
 
-bool Operation::may_write() { // what I am about to overwrite was published two phases ago
+// What I am about to overwrite, the line at least, was published two phases ago: every peer must be done with it.
+bool Operation::may_publish() {
     uint64_t phase = group_.phase();
     return phase == 0 || !blocked_on(group_.all_arrived(phase), phase);
 }

@@ -66,7 +66,7 @@ class Operation {
     void record_call();
     void start_algorithm();
     void emit();
-    bool may_write();
+    bool may_publish();
     bool may_read();
     bool blocked_on(Group::Arrival arrival, uint64_t phase);
     void write_notes();
@@ -89,8 +89,7 @@ class Operation {
     Shape shape_;
     const Algorithm* algorithm_ = nullptr;
     Stage stage_ = Stage::idle;
-    bool notes_ = false;        // the phase in progress compares where buffers lie
-    bool needs_writes_ = false; // the phase in progress writes what peers read
+    bool notes_ = false; // the phase in progress compares where buffers lie
     int64_t index_ = 0, phases_ = 1;
     uint64_t sequence_ = 0, fingerprint_ = 0x243f6a8885a308d3ull, awaited_ = 0;
     Status failure_;

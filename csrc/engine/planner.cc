@@ -72,7 +72,7 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
         for (int i = 0; i < world_size; ++i) whole += call.out.count_of(i) * s.element_bytes;
     // In place, the lines were just read: plain stores find them in the cache. Elsewhere a plain store would first fetch
     // the line that it overwrites.
-    bool in_place = call.in.base == call.out.base;
+    bool in_place = call.in.base != nullptr && call.in.base == call.out.base;
     s.out_store = whole >= config.streaming_from_bytes && !in_place ? kernels::Store::streaming : kernels::Store::plain;
     return s;
 }

@@ -22,16 +22,39 @@ ProgressEngine& ProgressEngine::of(LocalNode& node) {
     return *static_cast<ProgressEngine*>(node.engine.get());
 }
 
-namespace {
-MessengerConfig messenger_config() {
+MessengerConfig ProgressEngine::messenger_config() {
     MessengerConfig config;
     config.copy_to_ring = kernels::copy_fn(kernels::Store::plain);
     config.copy_from_ring = kernels::copy_fn(kernels::Store::plain);
+    config.on_late_error = [this](uint64_t id, const Status& status) { late_error(id, status); };
     return config;
 }
-} // namespace
 
 ProgressEngine::ProgressEngine(LocalNode& node) : node_(node), messenger_(messenger_config()) {}
+
+void ProgressEngine::introduce(uint64_t id, const std::weak_ptr<CommunicatorImpl>& communicator) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    known_[id] = communicator;
+}
+
+void ProgressEngine::forget(uint64_t id) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        known_.erase(id);
+    }
+    messenger_.forget_communicator(id);
+}
+
+void ProgressEngine::late_error(uint64_t id, const Status& status) {
+    std::shared_ptr<CommunicatorImpl> communicator;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (auto it = known_.find(id); it != known_.end())
+            communicator = it->second.lock();
+    }
+    if (communicator)
+        communicator->message_failed(status);
+}
 
 ProgressEngine::~ProgressEngine() { stop(); }
 

@@ -13,6 +13,7 @@
 
 #include <sched.h>
 
+#include "base/pause.h"
 #include "engine/messenger.h"
 #include "transport/local_node.h"
 
@@ -70,6 +71,10 @@ class ProgressEngine {
         return wait(attempt, check, node_.config().spin_ns);
     }
 
+    /// Routes what the messenger says about a communicator to it. `id`: its messages' number.
+    void introduce(uint64_t id, const std::weak_ptr<CommunicatorImpl>& communicator);
+    void forget(uint64_t id);
+
     Tuning tuning();
     void set_tuning(const Tuning& tuning);
 
@@ -89,6 +94,8 @@ class ProgressEngine {
     void want_messages();
 
   private:
+    MessengerConfig messenger_config();
+    void late_error(uint64_t id, const Status& status);
     void thread_main();
     void start_thread();
     bool has_work();
@@ -106,6 +113,7 @@ class ProgressEngine {
     std::atomic<int> helpers_{0};
     bool stopping_ = false;
     Tuning tuning_;
+    std::map<uint64_t, std::weak_ptr<CommunicatorImpl>> known_; // by the messages' number
     std::thread thread_;
 };
 
@@ -121,7 +129,7 @@ template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt,
         for (int i = 0; i < (crowded ? 8 : 64); ++i) {
             if (attempt())
                 return true;
-            __builtin_ia32_pause();
+            cpu_pause();
         }
         int64_t now = monotonic_ns();
         if (start == 0)

@@ -49,6 +49,7 @@ Status CommunicatorImpl::agree() {
         planner_.pull_move_from_bytes = planner_.pull_reduce_from_bytes = config_.pull_from_bytes;
     if (all_can == 0)
         planner_.pull_move_from_bytes = planner_.pull_reduce_from_bytes = INT64_MAX;
+    issued_.store(0, std::memory_order_relaxed); // the user's first call is number 1
     return {};
 }
 

@@ -188,13 +188,15 @@ void LocalNode::give_up_in_forked_child() {
 }
 
 void* LocalNode::allocate(size_t bytes) {
+    if (sharable_ && in_forked_child())
+        return nullptr; // the pages belong to the parent
     int64_t offset = heap_arena_->take(std::max<int64_t>(int64_t(bytes), 1));
     return offset < 0 ? nullptr : heap_base() + offset;
 }
 
 void LocalNode::deallocate(void* data) {
-    if (data == nullptr)
-        return;
+    if (data == nullptr || (sharable_ && in_forked_child()))
+        return; // in a forked child the pages are the parent's, and still in use there
     int64_t offset = heap_offset(data);
     int64_t bytes = heap_arena_->size_of(offset);
     COLLECTIVES_CHECK(bytes > 0);

@@ -14,7 +14,7 @@ namespace collectives {
 constexpr uint64_t kSegmentMagic = 0x31304c4c4f43ull; // "COLL01"
 constexpr uint32_t kWireVersion = 1;
 constexpr int kLinePayloadBytes = 48;
-constexpr int kFailureTextBytes = 432;
+constexpr int kFailureTextBytes = 424;
 
 enum class ProcessState : uint32_t { alive = 1, leaving = 2 };
 
@@ -52,7 +52,8 @@ constexpr int kCallRecords = 4;
 
 /// Written once, by a rank that fails or closes the group; `code` last.
 struct FailureRecord {
-    std::atomic<uint32_t> code; // a Code; 0: none
+    std::atomic<uint64_t> owner; // number of the group that the block belongs to now; never repeats
+    std::atomic<uint32_t> code;  // a Code; 0: none
     std::atomic<int32_t> culprit;
     char text[kFailureTextBytes];
 };
