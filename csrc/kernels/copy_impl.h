@@ -7,7 +7,8 @@ namespace collectives::kernels::COLLECTIVES_TARGET {
 
 /// Non-temporal stores of whole lines; the parts of lines at both ends are stored plainly.
 inline void copy_streaming(void* dst, const void* src, int64_t bytes) {
-    if (dst == src || bytes <= 0) return;
+    if (dst == src || bytes <= 0)
+        return;
     char* d = static_cast<char*>(dst);
     const char* s = static_cast<const char*>(src);
     const int64_t head = bytes_to_line(d);
@@ -31,7 +32,8 @@ inline void copy_streaming(void* dst, const void* src, int64_t bytes) {
 }
 
 inline void copy_plain(void* dst, const void* src, int64_t bytes) {
-    if (dst == src || bytes <= 0) return;
+    if (dst == src || bytes <= 0)
+        return;
     __builtin_memcpy(dst, src, static_cast<size_t>(bytes));
 }
 

@@ -45,7 +45,8 @@ constexpr Target kTargets[] = {
 
 const KernelTable* fastest() {
     for (const Target& target : kTargets)
-        if (target.runs()) return &target.table();
+        if (target.runs())
+            return &target.table();
     __builtin_unreachable(); // the last row runs always
 }
 
@@ -71,13 +72,15 @@ const char* target_name() { return current().name; }
 std::vector<std::string_view> targets() {
     std::vector<std::string_view> names;
     for (const Target& target : kTargets)
-        if (target.runs()) names.emplace_back(target.table().name);
+        if (target.runs())
+            names.emplace_back(target.table().name);
     return names;
 }
 
 bool force_target(std::string_view name) {
     for (const Target& target : kTargets) {
-        if (!target.runs() || name != target.table().name) continue;
+        if (!target.runs() || name != target.table().name)
+            continue;
         chosen().store(&target.table(), std::memory_order_release);
         return true;
     }

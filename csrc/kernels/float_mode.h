@@ -12,10 +12,12 @@ namespace collectives::kernels::COLLECTIVES_TARGET {
 class FloatMode {
   public:
     COLLECTIVES_INLINE FloatMode() : saved_(_mm_getcsr()) {
-        if (__builtin_expect((saved_ & kOurs) != 0, 0)) _mm_setcsr(saved_ & ~kOurs);
+        if (__builtin_expect((saved_ & kOurs) != 0, 0))
+            _mm_setcsr(saved_ & ~kOurs);
     }
     COLLECTIVES_INLINE ~FloatMode() {
-        if (__builtin_expect((saved_ & kOurs) != 0, 0)) _mm_setcsr(saved_);
+        if (__builtin_expect((saved_ & kOurs) != 0, 0))
+            _mm_setcsr(saved_);
     }
     FloatMode(const FloatMode&) = delete;
     FloatMode& operator=(const FloatMode&) = delete;
@@ -30,10 +32,12 @@ class FloatMode {
   public:
     COLLECTIVES_INLINE FloatMode() {
         asm volatile("mrs %0, fpcr" : "=r"(saved_));
-        if (__builtin_expect((saved_ & kOurs) != 0, 0)) asm volatile("msr fpcr, %0" : : "r"(saved_ & ~kOurs));
+        if (__builtin_expect((saved_ & kOurs) != 0, 0))
+            asm volatile("msr fpcr, %0" : : "r"(saved_ & ~kOurs));
     }
     COLLECTIVES_INLINE ~FloatMode() {
-        if (__builtin_expect((saved_ & kOurs) != 0, 0)) asm volatile("msr fpcr, %0" : : "r"(saved_));
+        if (__builtin_expect((saved_ & kOurs) != 0, 0))
+            asm volatile("msr fpcr, %0" : : "r"(saved_));
     }
     FloatMode(const FloatMode&) = delete;
     FloatMode& operator=(const FloatMode&) = delete;

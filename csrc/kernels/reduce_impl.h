@@ -35,7 +35,8 @@ template <class Acc> class Divide {
         // A positive number of a moderate exponent without mantissa bits: the reciprocal is exact.
         const auto bits = __builtin_bit_cast(uint64_t, divisor);
         exact_ = (bits & ((uint64_t{1} << 52) - 1)) == 0 && divisor >= 0x1p-60 && divisor <= 0x1p60;
-        if (exact_) factor_ = Acc{1} / factor_;
+        if (exact_)
+            factor_ = Acc{1} / factor_;
     }
     COLLECTIVES_INLINE Vec<Acc> operator()(Vec<Acc> x) const {
         const Vec<Acc> factor = splat(factor_);
@@ -177,22 +178,26 @@ template <class Element, class Operation, class Finish>
     const Finish finish(divisor);
     // Stores that straddle lines cost twice, and cannot be non-temporal: start with the part of a line that is over.
     int64_t head = job.bytes >= 4 * kLineBytes ? bytes_to_line(job.dsts[0]) : 0;
-    if ((head & (job.element_bytes - 1)) != 0) head = 0;
+    if ((head & (job.element_bytes - 1)) != 0)
+        head = 0;
     auto run = [&]<bool kPair>(int64_t begin, int64_t end) {
         reduce_part<Element, Operation, Finish, kPair>(job, Part<Element>{begin, end, 0, job.n_srcs, nullptr}, finish);
     };
     constexpr bool has_pair_loop = kHasPairLoop<Element, Operation>;
     if (has_pair_loop && job.n_srcs == 2) {
-        if (head) run.template operator()<has_pair_loop>(0, head);
+        if (head)
+            run.template operator()<has_pair_loop>(0, head);
         run.template operator()<has_pair_loop>(head, job.bytes);
     } else {
-        if (head) run.template operator()<false>(0, head);
+        if (head)
+            run.template operator()<false>(0, head);
         if (job.n_srcs <= kGroup)
             run.template operator()<false>(head, job.bytes);
         else
             reduce_many<Element, Operation, Finish>(job, head, finish);
     }
-    if (job.streaming) stream_fence();
+    if (job.streaming)
+        stream_fence();
 }
 
 /// kBytes: of one element, two lanes for a complex one.
@@ -200,12 +205,14 @@ template <class Element, class Operation, template <class> class Finish, int kBy
 void reduce_entry(void* const* dsts, int n_dsts, const void* const* srcs, int n_srcs, int64_t count,
                   const ReduceArgs& args) {
     using Acc = typename Element::Acc;
-    if (count <= 0) return;
+    if (count <= 0)
+        return;
     constexpr bool streaming = kStore == Store::streaming;
     const ReduceJob job{dsts, n_dsts, srcs, n_srcs, count * kBytes, kBytes, streaming};
     if (n_srcs == 1 && __is_same(Finish<Acc>, Keep<Acc>)) {
         // The bits as they are: no NaN is made canonical.
-        if (n_dsts > 1) return reduce<Integer<uint32_t>, BitOr, Keep<uint32_t>>(job, 1.0);
+        if (n_dsts > 1)
+            return reduce<Integer<uint32_t>, BitOr, Keep<uint32_t>>(job, 1.0);
         return streaming ? copy_streaming(dsts[0], srcs[0], job.bytes) : copy_plain(dsts[0], srcs[0], job.bytes);
     }
     if constexpr (is_float_lane<Acc>) {

@@ -75,12 +75,18 @@ COLLECTIVES_INLINE void copy_small(char* d, const char* s, int64_t n) {
     struct Bytes32 {
         uint64_t quarter[4];
     };
-    if (n >= 32) return pair(Bytes32{});
-    if (n >= 16) return pair(Bytes16{});
-    if (n >= 8) return pair(uint64_t{});
-    if (n >= 4) return pair(uint32_t{});
-    if (n >= 2) return pair(uint16_t{});
-    if (n == 1) *d = *s;
+    if (n >= 32)
+        return pair(Bytes32{});
+    if (n >= 16)
+        return pair(Bytes16{});
+    if (n >= 8)
+        return pair(uint64_t{});
+    if (n >= 4)
+        return pair(uint32_t{});
+    if (n >= 2)
+        return pair(uint16_t{});
+    if (n == 1)
+        *d = *s;
 }
 
 /// The first n bytes (1 to kWidth) at p, zeros after them; no byte beyond is read.
@@ -88,7 +94,8 @@ COLLECTIVES_INLINE Bits load_partial(const char* p, int64_t n) {
 #if COLLECTIVES_X86 == 3
     return (Bits)_mm512_maskz_loadu_epi8(~uint64_t{0} >> (kWidth - n), p);
 #else
-    if (n == kWidth) return load(p);
+    if (n == kWidth)
+        return load(p);
     alignas(kWidth) char buffer[kWidth] = {};
     copy_small(buffer, p, n);
     return load(buffer);
@@ -100,7 +107,8 @@ COLLECTIVES_INLINE void store_partial(char* p, Bits x, int64_t n) {
 #if COLLECTIVES_X86 == 3
     _mm512_mask_storeu_epi8(p, ~uint64_t{0} >> (kWidth - n), (__m512i)x);
 #else
-    if (n == kWidth) return store(p, x);
+    if (n == kWidth)
+        return store(p, x);
     alignas(kWidth) char buffer[kWidth];
     store(buffer, x);
     copy_small(p, buffer, n);

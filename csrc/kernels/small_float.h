@@ -37,8 +37,7 @@ template <int kExponentBits, int kMantissaBits, bool kHasInfinity> struct SmallF
         const Bits magnitude = x & kMagnitude;
         const Bits widened = magnitude << kShift;
         // A denormal m * 2^(1 - bias - M) is (1 + m 2^-M) 2^(1 - bias) minus 2^(1 - bias): no denormal float32 arises.
-        const Bits denormal =
-            as_bits(as_float(widened + kSmallestNormal) - as_float(splat<uint32_t>(kSmallestNormal)));
+        const Bits denormal = as_bits(as_float(widened + kSmallestNormal) - as_float(splat<uint32_t>(kSmallestNormal)));
         Bits result = less(magnitude, 1u << kMantissaBits) ? denormal : widened + kRebias;
         if constexpr (kHasInfinity) {
             result = less(kSpecial - 1, magnitude) ? widened | 0x7f800000u : result;
@@ -53,8 +52,7 @@ template <int kExponentBits, int kMantissaBits, bool kHasInfinity> struct SmallF
         const Bits bits = as_bits(value);
         const Bits sign = (bits >> kSignShift) & kSignBit;
         const Bits magnitude = bits & 0x7fffffffu;
-        const Bits denormal =
-            as_bits(as_float(magnitude) + as_float(splat<uint32_t>(kDenormalMagic))) - kDenormalMagic;
+        const Bits denormal = as_bits(as_float(magnitude) + as_float(splat<uint32_t>(kDenormalMagic))) - kDenormalMagic;
         const Bits odd = (magnitude >> kShift) & 1u;
         // Rounding may carry into the exponent, which is right, and from the largest exponent into kSpecial or past it.
         Bits normal = (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + odd) >> kShift;

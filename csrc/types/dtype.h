@@ -74,7 +74,8 @@ inline constexpr std::array<DTypeInfo, kDTypeCount> kDTypes = {{
 namespace detail {
 constexpr bool dtype_rows_in_enum_order() {
     for (int i = 0; i < kDTypeCount; ++i)
-        if (static_cast<int>(kDTypes[static_cast<size_t>(i)].dtype) != i) return false;
+        if (static_cast<int>(kDTypes[static_cast<size_t>(i)].dtype) != i)
+            return false;
     return true;
 }
 static_assert(dtype_rows_in_enum_order(), "kDTypes must list the enumerators of DType in their order");

@@ -4,7 +4,8 @@
 namespace collectives {
 
 std::string why_unsupported(ReduceOp op, DType dtype) {
-    if (supports(op, dtype)) return {};
+    if (supports(op, dtype))
+        return {};
     const ReduceOpInfo& row = info(op);
     return std::string("reduce op '") + row.name + "' is not defined for " + name_of(dtype) + ": it takes " +
            row.takes + "; " + row.why_only + ".";
@@ -16,7 +17,8 @@ std::optional<ReduceOp> reduce_op_from_name(std::string_view name) {
         const std::string_view candidate = row.name;
         bool equal = candidate.size() == name.size();
         for (size_t i = 0; equal && i < name.size(); ++i) equal = lower(name[i]) == candidate[i];
-        if (equal) return row.op;
+        if (equal)
+            return row.op;
     }
     return std::nullopt;
 }

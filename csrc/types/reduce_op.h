@@ -51,19 +51,24 @@ inline constexpr std::array<ReduceOpInfo, kReduceOpCount> kReduceOps = {{
     {ReduceOp::max, "max", kinds::floats | kinds::ints | kinds::boolean, "real dtypes",
      "complex numbers have no order: reduce the real view, or the absolute value"},
     {ReduceOp::band, "band", kinds::ints | kinds::boolean, "integer dtypes and bool",
-     "bits of a floating-point number do not combine to a number: view the tensor as an integer dtype if you mean bits"},
+     "bits of a floating-point number do not combine to a number: view the tensor as an integer dtype if you mean "
+     "bits"},
     {ReduceOp::bor, "bor", kinds::ints | kinds::boolean, "integer dtypes and bool",
-     "bits of a floating-point number do not combine to a number: view the tensor as an integer dtype if you mean bits"},
+     "bits of a floating-point number do not combine to a number: view the tensor as an integer dtype if you mean "
+     "bits"},
     {ReduceOp::bxor, "bxor", kinds::ints | kinds::boolean, "integer dtypes and bool",
-     "bits of a floating-point number do not combine to a number: view the tensor as an integer dtype if you mean bits"},
+     "bits of a floating-point number do not combine to a number: view the tensor as an integer dtype if you mean "
+     "bits"},
     {ReduceOp::premul_sum, "premul_sum", kinds::floats | kinds::complex, "floating-point and complex dtypes",
-     "the factor is a floating-point number, whose product with an integer would be rounded: use sum and scale yourself"},
+     "the factor is a floating-point number, whose product with an integer would be rounded: use sum and scale "
+     "yourself"},
 }};
 
 namespace detail {
 constexpr bool reduce_op_rows_in_enum_order() {
     for (int i = 0; i < kReduceOpCount; ++i)
-        if (static_cast<int>(kReduceOps[static_cast<size_t>(i)].op) != i) return false;
+        if (static_cast<int>(kReduceOps[static_cast<size_t>(i)].op) != i)
+            return false;
     return true;
 }
 static_assert(reduce_op_rows_in_enum_order(), "kReduceOps must list the enumerators of ReduceOp in their order");

@@ -76,7 +76,8 @@ void bench_all(int64_t bytes) {
     for (Store store : {Store::plain, Store::streaming})
         for (int n_dsts : {1, 2}) bench_reduce(ReduceOp::sum, DType::f32, store, 2, n_dsts, bytes);
     for (int n_srcs : {3, 4, 8, 16, 64})
-        if (bytes * n_srcs <= int64_t{1} << 30) bench_reduce(ReduceOp::sum, DType::f32, Store::plain, n_srcs, 1, bytes);
+        if (bytes * n_srcs <= int64_t{1} << 30)
+            bench_reduce(ReduceOp::sum, DType::f32, Store::plain, n_srcs, 1, bytes);
     for (ReduceOp op : {ReduceOp::avg, ReduceOp::product, ReduceOp::max})
         bench_reduce(op, DType::f32, Store::plain, 2, 1, bytes);
     bench_reduce(ReduceOp::avg, DType::f32, Store::plain, 3, 1, bytes);
@@ -92,7 +93,8 @@ void bench_all(int64_t bytes) {
 int main(int argc, char** argv) {
     if (argc > 1 && !force_target(argv[1])) {
         std::fprintf(stderr, "no target '%s' on this processor; there are:", argv[1]);
-        for (std::string_view name : targets()) std::fprintf(stderr, " %.*s", static_cast<int>(name.size()), name.data());
+        for (std::string_view name : targets())
+            std::fprintf(stderr, " %.*s", static_cast<int>(name.size()), name.data());
         std::fprintf(stderr, "\n");
         return 2;
     }

@@ -63,15 +63,18 @@ inline float decode(Format f, uint32_t pattern) {
 
 /// The nearest pattern, ties to even; NaN canonical; out of range as torch 2.13 converts.
 inline uint32_t encode(Format f, float value) {
-    if (std::isnan(value)) return f.nan;
+    if (std::isnan(value))
+        return f.nan;
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
     const uint32_t sign = std::signbit(value) ? 1u << (f.exponent_bits + f.mantissa_bits) : 0;
     const double magnitude = std::fabs(static_cast<double>(value));
     const uint32_t top = ((1u << f.exponent_bits) - 1) << f.mantissa_bits;
     const uint32_t past_largest = f.has_infinity ? top : top | ((1u << f.mantissa_bits) - 1);
     const uint32_t out_of_range = f.has_infinity ? top : past_largest - 1;
-    if (std::isinf(value)) return sign | out_of_range;
-    if (magnitude == 0) return sign;
+    if (std::isinf(value))
+        return sign | out_of_range;
+    if (magnitude == 0)
+        return sign;
     int exponent = std::ilogb(magnitude);
     exponent = exponent < 1 - bias ? 1 - bias : exponent;
     const double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
@@ -87,7 +90,8 @@ template <class T> T combine_float(ReduceOp op, T a, T b) {
     case ReduceOp::product: return a * b;
     case ReduceOp::min:
     case ReduceOp::max: {
-        if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+        if (std::isnan(a) || std::isnan(b))
+            return std::numeric_limits<T>::quiet_NaN();
         const bool a_first = a < b || (a == b && std::signbit(a));
         return (op == ReduceOp::min) == a_first ? a : b;
     }
@@ -123,7 +127,8 @@ template <class At> void reduce_element(ReduceOp op, DType dtype, int n, double 
     auto real = [&]<class T>(T) {
         T acc = from_bytes<T>(at(0));
         for (int k = 1; k < n; ++k) acc = combine_float<T>(op, acc, from_bytes<T>(at(k)));
-        if (op == ReduceOp::avg) acc = acc / static_cast<T>(divisor);
+        if (op == ReduceOp::avg)
+            acc = acc / static_cast<T>(divisor);
         to_bytes(out, canonical(acc));
     };
     auto complex = [&]<class T>(T) {
@@ -135,7 +140,8 @@ template <class At> void reduce_element(ReduceOp op, DType dtype, int n, double 
             im = op == ReduceOp::product ? re * bi + im * br : im + bi;
             re = next_re;
         }
-        if (op == ReduceOp::avg) re = re / static_cast<T>(divisor), im = im / static_cast<T>(divisor);
+        if (op == ReduceOp::avg)
+            re = re / static_cast<T>(divisor), im = im / static_cast<T>(divisor);
         to_bytes(out, canonical(re));
         to_bytes(static_cast<char*>(out) + sizeof(T), canonical(im));
     };
@@ -148,7 +154,8 @@ template <class At> void reduce_element(ReduceOp op, DType dtype, int n, double 
         const Format format = format_of(dtype);
         float acc = decode(format, from_bytes<T>(at(0)));
         for (int k = 1; k < n; ++k) acc = combine_float<float>(op, acc, decode(format, from_bytes<T>(at(k))));
-        if (op == ReduceOp::avg) acc = acc / static_cast<float>(divisor);
+        if (op == ReduceOp::avg)
+            acc = acc / static_cast<float>(divisor);
         to_bytes(out, static_cast<T>(encode(format, acc)));
     };
     switch (dtype) {
@@ -180,7 +187,8 @@ inline Bytes reduce(ReduceOp op, DType dtype, const std::vector<Bytes>& srcs, in
     const size_t size = size_of(dtype);
     Bytes out(count * size);
     if (n == 1 && op != ReduceOp::avg) {
-        if (count) std::memcpy(out.data(), srcs[0].data(), out.size());
+        if (count)
+            std::memcpy(out.data(), srcs[0].data(), out.size());
         return out;
     }
     for (size_t i = 0; i < count; ++i) {
@@ -204,11 +212,20 @@ inline Bytes interesting(DType dtype, size_t count, uint64_t seed) {
         uint64_t value = bits;
         if (kind == 0) {
             // Sign, exponent field all ones or zeros or middling, few mantissa bits: specials of every format.
-            const uint64_t fields[] = {0, ~uint64_t{0}, 0x7f80000000000000u, 0x7ff0000000000000u, 0x7c00000000000000u,
-                                       0x3f80000000000000u, 0x3ff0000000000000u, 0x3c00000000000000u,
-                                       0x7fc0000000000000u, 0x7ff8000000000000u, 0x7e00000000000000u};
+            const uint64_t fields[] = {0,
+                                       ~uint64_t{0},
+                                       0x7f80000000000000u,
+                                       0x7ff0000000000000u,
+                                       0x7c00000000000000u,
+                                       0x3f80000000000000u,
+                                       0x3ff0000000000000u,
+                                       0x3c00000000000000u,
+                                       0x7fc0000000000000u,
+                                       0x7ff8000000000000u,
+                                       0x7e00000000000000u};
             value = (fields[bits % 11] >> (64 - 8 * lane)) ^ (uint64_t{(bits >> 40) & 1} << (8 * lane - 1));
-            if (bits >> 41 & 1) value ^= (bits >> 50) % 4;
+            if (bits >> 41 & 1)
+                value ^= (bits >> 50) % 4;
         } else if (kind == 1 && lane == 4) {
             value = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int64_t>(bits)) * 0x1p-62f);
         } else if (kind == 1 && lane == 8) {

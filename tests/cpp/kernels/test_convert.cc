@@ -114,8 +114,7 @@ TEST_CASE("scale: every pattern of the narrow floats times many factors") {
     std::vector<double> factors = {1.0, -1.0, 0.0, 0.5, 2.0, 1.0 / 3, 1e-3, 1e3, 1e-7, 1e38, 0x1p-14, 0x1p-24};
     factors.push_back(std::numeric_limits<double>::infinity());
     factors.push_back(std::numeric_limits<double>::quiet_NaN());
-    for (int i = 0; i < 30; ++i)
-        factors.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+    for (int i = 0; i < 30; ++i) factors.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
     for (DType dtype : {DType::f16, DType::bf16, DType::f8e4m3fn, DType::f8e5m2}) {
         const reference::Format format = reference::format_of(dtype);
         const size_t size = size_of(dtype);
@@ -124,14 +123,15 @@ TEST_CASE("scale: every pattern of the narrow floats times many factors") {
         for (double factor : factors) {
             std::vector<uint32_t> expected(count);
             for (size_t i = 0; i < count; ++i)
-                expected[i] = reference::encode(
-                    format, reference::decode(format, pattern_at(in, size, i)) * static_cast<float>(factor));
+                expected[i] = reference::encode(format, reference::decode(format, pattern_at(in, size, i)) *
+                                                            static_cast<float>(factor));
             on_every_target([&](std::string_view) {
                 Bytes out(in.size());
                 scale_fn(dtype)(out.data(), in.data(), static_cast<int64_t>(count), factor, 0.0);
                 size_t wrong = 0, first = 0;
                 for (size_t i = 0; i < count; ++i)
-                    if (pattern_at(out, size, i) != expected[i] && wrong++ == 0) first = i;
+                    if (pattern_at(out, size, i) != expected[i] && wrong++ == 0)
+                        first = i;
                 CAPTURE(name_of(dtype));
                 CAPTURE(factor);
                 CAPTURE(first);
@@ -161,7 +161,8 @@ TEST_CASE("scale: wide floats and complex numbers, any length and alignment, in 
             on_every_target([&](std::string_view) {
                 for (size_t offset : {0, 1, 4}) {
                     Bytes buffer(in.size() + 16, 0x5a);
-                    if (count) std::memcpy(buffer.data() + offset, in.data(), in.size());
+                    if (count)
+                        std::memcpy(buffer.data() + offset, in.data(), in.size());
                     unsigned char* p = buffer.data() + offset;
                     scale_fn(dtype)(p, p, static_cast<int64_t>(count), re, im);
                     CAPTURE(name_of(dtype));
@@ -199,7 +200,8 @@ TEST_CASE("copy: every small length and alignment, and long ones, leave all else
                 copy_fn(store)(dst.data() + dst_offset, src.data() + src_offset, static_cast<int64_t>(bytes));
                 bool right = bytes == 0 || std::memcmp(dst.data() + dst_offset, src.data() + src_offset, bytes) == 0;
                 for (size_t i = 0; i < dst.size(); ++i)
-                    if ((i < dst_offset || i >= dst_offset + bytes) && dst[i] != 0x11) right = false;
+                    if ((i < dst_offset || i >= dst_offset + bytes) && dst[i] != 0x11)
+                        right = false;
                 return right;
             };
             bool right = true;

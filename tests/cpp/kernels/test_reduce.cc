@@ -26,12 +26,14 @@ class Buffer {
     }
     unsigned char* data() { return storage_.data() + start_; }
     void fill(const Bytes& from) {
-        if (bytes_) std::memcpy(data(), from.data(), bytes_);
+        if (bytes_)
+            std::memcpy(data(), from.data(), bytes_);
     }
     bool holds(const Bytes& expected) { return bytes_ == 0 || std::memcmp(data(), expected.data(), bytes_) == 0; }
     bool guards_intact() const {
         for (size_t i = 0; i < storage_.size(); ++i)
-            if ((i < start_ || i >= start_ + bytes_) && storage_[i] != kGuard) return false;
+            if ((i < start_ || i >= start_ + bytes_) && storage_[i] != kGuard)
+                return false;
         return true;
     }
 
@@ -70,7 +72,8 @@ std::string run_case(const Case& c, Store store, const Layout& layout) {
     std::vector<void*> dst_pointers;
     for (Buffer& src : srcs) src_pointers.push_back(src.data());
     for (Buffer& dst : dsts) dst_pointers.push_back(dst.data());
-    if (layout.in_place >= 0) dst_pointers[0] = srcs[static_cast<size_t>(layout.in_place)].data();
+    if (layout.in_place >= 0)
+        dst_pointers[0] = srcs[static_cast<size_t>(layout.in_place)].data();
 
     ReduceArgs args;
     args.divisor = c.divisor;
@@ -78,24 +81,28 @@ std::string run_case(const Case& c, Store store, const Layout& layout) {
                                     static_cast<int64_t>(c.count), args);
 
     for (int j = 0; j < layout.n_dsts; ++j) {
-        Buffer& dst = j == 0 && layout.in_place >= 0 ? srcs[static_cast<size_t>(layout.in_place)]
-                                                     : dsts[static_cast<size_t>(j)];
-        if (!dst.holds(c.expected)) return "destination " + std::to_string(j) + " is wrong";
-        if (!dst.guards_intact()) return "destination " + std::to_string(j) + ": bytes outside were written";
+        Buffer& dst =
+            j == 0 && layout.in_place >= 0 ? srcs[static_cast<size_t>(layout.in_place)] : dsts[static_cast<size_t>(j)];
+        if (!dst.holds(c.expected))
+            return "destination " + std::to_string(j) + " is wrong";
+        if (!dst.guards_intact())
+            return "destination " + std::to_string(j) + ": bytes outside were written";
     }
     for (int k = 0; k < c.n_srcs; ++k) {
         Buffer& src = srcs[static_cast<size_t>(k)];
-        if (k != layout.in_place && !src.holds(c.inputs[static_cast<size_t>(k)])) return "a source was changed";
-        if (!src.guards_intact()) return "bytes around a source were changed";
+        if (k != layout.in_place && !src.holds(c.inputs[static_cast<size_t>(k)]))
+            return "a source was changed";
+        if (!src.guards_intact())
+            return "bytes around a source were changed";
     }
     return {};
 }
 
 void check_pair(ReduceOp op, DType dtype) {
     const size_t size = size_of(dtype);
-    const Layout layouts[] = {{0, 0, 0, 1, -1},       {0, 0, 0, 2, -1},    {size, 0, 0, 1, -1}, {0, size, size, 2, -1},
-                              {1, 3, 1, 3, -1},       {32, 0, 16, 2, -1},  {0, 0, 0, 1, 0},     {16, 16, 0, 2, 0},
-                              {size, 2 * size, size, 4, 99}};
+    const Layout layouts[] = {{0, 0, 0, 1, -1},       {0, 0, 0, 2, -1},  {size, 0, 0, 1, -1},
+                              {0, size, size, 2, -1}, {1, 3, 1, 3, -1},  {32, 0, 16, 2, -1},
+                              {0, 0, 0, 1, 0},        {16, 16, 0, 2, 0}, {size, 2 * size, size, 4, 99}};
     for (int n_srcs : {1, 2, 3, 5, 8, 9, 19}) {
         for (size_t count : {0, 1, 7, 64, 1000}) {
             Case c{op, dtype, n_srcs, count, static_cast<double>(n_srcs), {}, {}};
@@ -106,9 +113,11 @@ void check_pair(ReduceOp op, DType dtype) {
                 REQUIRE(force_target(target));
                 for (Store store : {Store::plain, Store::streaming}) {
                     for (Layout layout : layouts) {
-                        if (layout.in_place == 99) layout.in_place = n_srcs - 1;
+                        if (layout.in_place == 99)
+                            layout.in_place = n_srcs - 1;
                         const std::string error = run_case(c, store, layout);
-                        if (error.empty()) continue;
+                        if (error.empty())
+                            continue;
                         FAIL_CHECK(name_of(op), " ", name_of(dtype), " on ", target, ", ", n_srcs, " sources, ", count,
                                    " elements, ", store == Store::plain ? "plain" : "streaming", ", ", layout.n_dsts,
                                    " destinations at ", layout.dst_offset, ", in place ", layout.in_place, ": ", error);
@@ -126,7 +135,8 @@ TEST_CASE("reduce: every dtype, operation and target gives the reference's bits"
     const std::string before = target_name();
     for (const ReduceOpInfo& op : kReduceOps)
         for (const DTypeInfo& dtype : kDTypes)
-            if (supports(op.op, dtype.dtype)) check_pair(op.op, dtype.dtype);
+            if (supports(op.op, dtype.dtype))
+                check_pair(op.op, dtype.dtype);
     force_target(before);
 }
 

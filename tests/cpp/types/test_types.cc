@@ -36,8 +36,8 @@ TEST_CASE("reduce_op: names in either case") {
 
 TEST_CASE("reduce_op: what is supported, and a reason where not") {
     for (const DTypeInfo& row : kDTypes) {
-        const bool inexact = row.kind == DTypeKind::real_float || row.kind == DTypeKind::half_float ||
-                             row.kind == DTypeKind::complex;
+        const bool inexact =
+            row.kind == DTypeKind::real_float || row.kind == DTypeKind::half_float || row.kind == DTypeKind::complex;
         CAPTURE(row.name);
         CHECK(supports(ReduceOp::sum, row.dtype));
         CHECK(supports(ReduceOp::product, row.dtype));
@@ -49,7 +49,8 @@ TEST_CASE("reduce_op: what is supported, and a reason where not") {
         for (const ReduceOpInfo& op : kReduceOps) {
             const std::string reason = why_unsupported(op.op, row.dtype);
             CHECK(reason.empty() == supports(op.op, row.dtype));
-            if (reason.empty()) continue;
+            if (reason.empty())
+                continue;
             CHECK(reason.find(op.name) != std::string::npos);
             CHECK(reason.find(row.name) != std::string::npos);
             CHECK(reason.back() == '.');
@@ -74,6 +75,7 @@ TEST_CASE("docs/dtypes.md shows exactly the tables") {
     }
     std::string table, line;
     while (std::getline(file, line))
-        if (!line.empty() && line[0] == '|') table += line + "\n";
+        if (!line.empty() && line[0] == '|')
+            table += line + "\n";
     CHECK_MESSAGE(table == expected.str(), "the table of docs/dtypes.md should be\n", expected.str());
 }
