@@ -26,22 +26,62 @@ def bad_arguments(rank, world_size):
     refused("gather: root rank 2", group.gather, [halves], [one], root(dist.GatherOptions(), 2))
     refused("scatter: root rank 2", group.scatter, [one], [halves], root(dist.ScatterOptions(), 2))
     refused("all_reduce: tensors has 2 tensors", group.allreduce, [one, one])
-    refused("all_gather: output_tensors has 1 tensors, expected one for each of the 2 ranks", group.allgather, [[one]], [one])
-    refused(r"all_gather: output_tensors\[\d\] has 4 elements, expected 3", group.allgather,
-            [[torch.empty(4), torch.empty(4)]], [one])
-    refused(r"all_gather: output_tensors\[1\] has dtype float64, but all_gather: input_tensor has float32",
-            group.allgather, [[torch.empty(3), torch.empty(3, dtype=torch.float64)]], [one])
-    refused("all_gather_into_tensor: output_tensor has 5 elements, expected 6", dist.all_gather_into_tensor, torch.empty(5), one)
-    refused("reduce_scatter_tensor: input_tensor has 3 elements, expected 6", dist.reduce_scatter_tensor, torch.empty(3), one)
+    refused(
+        "all_gather: output_tensors has 1 tensors, expected one for each of the 2 ranks",
+        group.allgather,
+        [[one]],
+        [one],
+    )
+    refused(
+        r"all_gather: output_tensors\[\d\] has 4 elements, expected 3",
+        group.allgather,
+        [[torch.empty(4), torch.empty(4)]],
+        [one],
+    )
+    refused(
+        r"all_gather: output_tensors\[1\] has dtype float64, but all_gather: input_tensor has float32",
+        group.allgather,
+        [[torch.empty(3), torch.empty(3, dtype=torch.float64)]],
+        [one],
+    )
+    refused(
+        "all_gather_into_tensor: output_tensor has 5 elements, expected 6",
+        dist.all_gather_into_tensor,
+        torch.empty(5),
+        one,
+    )
+    refused(
+        "reduce_scatter_tensor: input_tensor has 3 elements, expected 6",
+        dist.reduce_scatter_tensor,
+        torch.empty(3),
+        one,
+    )
     refused("reduce_scatter: input_tensors has 1 tensors", group.reduce_scatter, [one], [[one]])
-    refused("gather: output_tensors must be empty" if rank else "gather: output_tensors has 1 tensors",
-            group.gather, [[one]], [one], root(dist.GatherOptions(), 0))
-    refused("scatter: input_tensors must be empty" if rank else "scatter: input_tensors has 1 tensors",
-            group.scatter, [one], [[one]], root(dist.ScatterOptions(), 0))
+    refused(
+        "gather: output_tensors must be empty" if rank else "gather: output_tensors has 1 tensors",
+        group.gather,
+        [[one]],
+        [one],
+        root(dist.GatherOptions(), 0),
+    )
+    refused(
+        "scatter: input_tensors must be empty" if rank else "scatter: input_tensors has 1 tensors",
+        group.scatter,
+        [one],
+        [[one]],
+        root(dist.ScatterOptions(), 0),
+    )
 
     # Splits (pytorch#101380, #191511).
     out = torch.empty(4)
-    refused("output_split_sizes sums to 5, but output has 4 rows", dist.all_to_all_single, out, torch.ones(4), [2, 3], [2, 2])
+    refused(
+        "output_split_sizes sums to 5, but output has 4 rows",
+        dist.all_to_all_single,
+        out,
+        torch.ones(4),
+        [2, 3],
+        [2, 2],
+    )
     refused("input_split_sizes sums to 3", dist.all_to_all_single, out, torch.ones(4), [2, 2], [2, 1])
     refused("input_split_sizes has 3 entries", dist.all_to_all_single, out, torch.ones(4), [2, 2], [2, 1, 1])
     refused("negative entry", dist.all_to_all_single, out, torch.ones(4), [2, 2], [5, -1])

@@ -168,8 +168,15 @@ def scattered_sums(rank, world_size):
                     assert equal(output, share)
 
                     output = torch.empty(count, dtype=dtype)
-                    finish(dist.reduce_scatter(output, list(mine.chunk(world_size)) if count else
-                           [torch.empty(0, dtype=dtype)] * world_size, op, async_op=is_async), is_async)
+                    finish(
+                        dist.reduce_scatter(
+                            output,
+                            list(mine.chunk(world_size)) if count else [torch.empty(0, dtype=dtype)] * world_size,
+                            op,
+                            async_op=is_async,
+                        ),
+                        is_async,
+                    )
                     assert equal(output, share)
 
                     for root in {0, world_size - 1}:
@@ -230,10 +237,16 @@ def strided(rank, world_size):
             finish(work, is_async)
 
         check(lambda v: v(base.clone()), lambda t: settle(dist.all_reduce(t, async_op=is_async)), lambda v: v(total))
-        check(lambda v: v(base.clone()), lambda t: settle(dist.broadcast(t, 0, async_op=is_async)),
-              lambda v: v(base - rank))
-        check(lambda v: v(base.clone()), lambda t: settle(dist.reduce(t, 0, async_op=is_async)),
-              lambda v: v(total if rank == 0 else base))
+        check(
+            lambda v: v(base.clone()),
+            lambda t: settle(dist.broadcast(t, 0, async_op=is_async)),
+            lambda v: v(base - rank),
+        )
+        check(
+            lambda v: v(base.clone()),
+            lambda t: settle(dist.reduce(t, 0, async_op=is_async)),
+            lambda v: v(total if rank == 0 else base),
+        )
 
     # The elements around a strided result stay as they are.
     whole = torch.zeros(4, 4)
@@ -371,7 +384,9 @@ def sparse(rank, world_size):
     def one(r: int, dtype: torch.dtype) -> torch.Tensor:
         # Ranks share index 0, have one of their own, and store one index twice; rank 2 has nothing at all.
         if r == 2:
-            return torch.sparse_coo_tensor(torch.empty(2, 0, dtype=torch.int64), torch.empty(0, 3, dtype=dtype), (5, 4, 3))
+            return torch.sparse_coo_tensor(
+                torch.empty(2, 0, dtype=torch.int64), torch.empty(0, 3, dtype=dtype), (5, 4, 3)
+            )
         indices = torch.tensor([[0, r + 1, r + 1], [0, 2, 2]])
         return torch.sparse_coo_tensor(indices, torch.arange(9).view(3, 3).to(dtype) + r, (5, 4, 3))
 

@@ -22,7 +22,9 @@ def with_store(rank, world_size, kind, path):
     else:
         port = path + "/port"
         if rank == 0:
-            store = dist.TCPStore("127.0.0.1", 0, world_size, is_master=True, use_libuv=kind == "tcp", wait_for_workers=False)
+            store = dist.TCPStore(
+                "127.0.0.1", 0, world_size, is_master=True, use_libuv=kind == "tcp", wait_for_workers=False
+            )
             with open(port + ".part", "w") as file:
                 file.write(str(store.port))
             os.rename(port + ".part", port)

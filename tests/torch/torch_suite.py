@@ -39,8 +39,6 @@ if IS_OURS:
     suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append(BACKEND)
 
 
-
-
 class _Gloo(type):
     """Stands in for ProcessGroupGloo in torch's Python: makes this library's backend, and takes it for gloo's."""
 
