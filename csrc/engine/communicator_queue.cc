@@ -246,10 +246,15 @@ void MessageRequest::message_done(const Status& status, int source_rank) {
     std::shared_ptr<Request> keep = std::move(self_);
     source_.store(source_rank, std::memory_order_release);
     ProgressEngine& engine = communicator_->engine_;
-    if (status.ok())
+    if (status.ok()) {
         complete(status);
-    else
-        complete(Status(status.code(), what_ + " of group '" + communicator_->config_.name + "': " + status.message()));
+    } else {
+        // The other side may have given up because of a third rank: then that one is the news.
+        int culprit = -1;
+        Status cause = status.code() == Code::peer_failed ? communicator_->group_->known_failure(&culprit) : Status();
+        const Status& shown = cause.ok() ? status : cause;
+        complete(Status(shown.code(), what_ + " of group '" + communicator_->config_.name + "': " + shown.message()));
+    }
     engine.ring_own();
 }
 

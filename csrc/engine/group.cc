@@ -164,25 +164,39 @@ void Group::publish_failure(Code code, int culprit, const std::string& text) {
             LocalNode::ring(m.header);
 }
 
-Status Group::peer_trouble(uint64_t phase, int* culprit) {
+Status Group::known_failure(int* culprit) const {
+    for (int q = 0; q < size(); ++q) { // the dead first: what the others show follows from them
+        const Member& m = members_[size_t(q)];
+        *culprit = q;
+        if (m.process != nullptr && m.process->dead.load(std::memory_order_acquire) &&
+            m.header->state.load(std::memory_order_acquire) != uint32_t(ProcessState::leaving))
+            return Status(Code::peer_failed, name_of(q) + " died");
+    }
     for (int q = 0; q < size(); ++q) {
-        Member& m = member(q);
+        const Member& m = members_[size_t(q)];
         if (m.process == nullptr)
             continue;
-        bool lags = arrived(q, phase) == Arrival::no;
-        bool left = m.header->state.load(std::memory_order_acquire) == uint32_t(ProcessState::leaving);
-        Code code = Code(m.control->failure.code.load(std::memory_order_acquire));
+        const FailureRecord& record = m.control->failure;
+        Code code = Code(record.code.load(std::memory_order_acquire));
+        if (code == Code::ok || code == Code::closed)
+            continue;
+        *culprit = record.culprit.load(std::memory_order_relaxed);
+        return Status(code == Code::mismatch ? Code::mismatch : Code::peer_failed,
+                      name_of(q) + " failed: " + record.text);
+    }
+    return {};
+}
+
+Status Group::peer_trouble(uint64_t phase, int* culprit) {
+    COLLECTIVES_RETURN_IF_ERROR(known_failure(culprit));
+    for (int q = 0; q < size(); ++q) {
+        Member& m = member(q);
+        if (m.process == nullptr || arrived(q, phase) != Arrival::no)
+            continue;
         *culprit = q;
-        if (code != Code::ok && code != Code::closed) {
-            *culprit = m.control->failure.culprit.load(std::memory_order_relaxed);
-            return Status(code == Code::mismatch ? Code::mismatch : Code::peer_failed,
-                          name_of(q) + " failed: " + m.control->failure.text);
-        }
-        if (m.process->dead.load(std::memory_order_acquire) && !left)
-            return Status(Code::peer_failed, name_of(q) + " died");
-        if (lags && left)
+        if (m.header->state.load(std::memory_order_acquire) == uint32_t(ProcessState::leaving))
             return Status(Code::peer_failed, name_of(q) + " has exited");
-        if (lags && code == Code::closed)
+        if (Code(m.control->failure.code.load(std::memory_order_acquire)) == Code::closed)
             return Status(Code::peer_failed, name_of(q) + " has closed the group");
     }
     return {};

@@ -81,6 +81,8 @@ class Group {
 
     /// Shows our failure (or closing, Code::closed) to the peers and wakes them. Once.
     void publish_failure(Code code, int culprit, const std::string& text);
+    /// A member that died or has shown a failure (not a closed one), as a status that names the cause; ok: none. Any thread.
+    Status known_failure(int* culprit) const;
     /// A failure that a peer has shown; a closed peer counts only if it has not reached `phase`. Ok: none.
     Status peer_trouble(uint64_t phase, int* culprit);
 
