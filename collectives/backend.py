@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from collectives._core import C10dBackend, Options, create_backend as _create_backend
+from collectives._core import C10dBackend, Options
+from collectives._core import create_backend as _create_backend
 
 __all__ = ["C10dBackend", "Options", "create_backend"]
 

@@ -1,8 +1,9 @@
 """Run torch's own distributed_test on gloo and on collectives, and write down every test's result on both.
 
-``make test-torch`` calls it. Tests that gloo passes and that are skipped on any other name run a second time with every
-gloo group replaced by one of collectives. It fails when a test that gloo passes does not pass in either way, unless
-EXPLAINED says why. WORLD_SIZE is 3, as in torch's own runs. With --report the listing goes into ``docs/torch_suite.md``.
+``make test-torch`` calls it. Tests that gloo passes and that are skipped on any other name run a second time with
+every gloo group replaced by one of collectives. It fails when a test that gloo passes does not pass in either way,
+unless EXPLAINED says why. WORLD_SIZE is 3, as in torch's own runs. With --report the listing goes into
+``docs/torch_suite.md``.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ TEST_TIMEOUT_S = 120  # of one test, all ranks
 
 # Passed by gloo, not by collectives under any name, and why that is right.
 EXPLAINED = {
-    "test_ddp_logging_data_cpu": "torch's ProcessGroup calls every third-party backend `custom`, and under gloo's name the "
-    "test looks for the number of gloo's threads",
-    "test_monitored_barrier_gloo": "expects gloo's two different messages; here every rank raises the same list of ranks",
-    "test_monitored_barrier_gloo_rank_0_timeout": "expects gloo's wording for a timeout of 0 s; here the ranks that did not "
-    "come are named",
+    "test_ddp_logging_data_cpu": "torch's ProcessGroup calls every third-party backend `custom`, and under gloo's name "
+    "the test looks for the number of gloo's threads",
+    "test_monitored_barrier_gloo": "expects gloo's two different messages; here every rank raises the same "
+    "list of ranks",
+    "test_monitored_barrier_gloo_rank_0_timeout": "expects gloo's wording for a timeout of 0 s; here the ranks that "
+    "did not come are named",
 }
 
 Result = dict[str, str]  # "result": passed, skipped or failed; "why"
@@ -96,7 +98,7 @@ def shorten(why: str) -> str:
 
 def behind(gloo: dict[str, Result], ours: dict[str, Result]) -> list[str]:
     """List the tests that gloo passes and that do not pass in ``ours``."""
-    return [name for name, result in gloo.items() if result["result"] == "passed" and ours[name]["result"] != "passed"]
+    return [name for name in gloo if gloo[name]["result"] == "passed" and ours[name]["result"] != "passed"]
 
 
 def count(results: dict[str, Result]) -> str:
@@ -120,8 +122,8 @@ def report(gloo: dict[str, Result], ours: dict[str, Result], renamed: dict[str, 
         "|---|---|",
         f"| gloo | {count(gloo)} |",
         f"| collectives | {count(ours)} |",
-        f"| collectives under gloo's name, the {len(renamed)} tests that gloo passes and that are skipped for any other "
-        f"name (or failed) | {count(renamed)} |",
+        f"| collectives under gloo's name, the {len(renamed)} tests that gloo passes and that are skipped otherwise "
+        f"(or failed) | {count(renamed)} |",
         "",
         f"So of the {sum(r['result'] == 'passed' for r in gloo.values())} tests that gloo passes, collectives passes "
         f"{sum(r['result'] == 'passed' for r in gloo.values()) - len(late)}; "

@@ -1,5 +1,6 @@
-"""Bad input to the torch backend: a ValueError that names the argument and the reason, on the rank that made the mistake,
-before anything is sent, so that the group still works afterwards."""
+"""Bad input to the torch backend: a ValueError that names the argument and the reason, on the rank that made the
+mistake, before anything is sent, so that the group still works afterwards.
+"""
 
 import re
 

@@ -1,5 +1,6 @@
 """Every operation of the torch backend against a plain reference, over real processes: dtypes, reduce operations, list
-and flat forms, synchronous and asynchronous, even and uneven, contiguous and strided, 1 to 4 ranks."""
+and flat forms, synchronous and asynchronous, even and uneven, contiguous and strided, 1 to 4 ranks.
+"""
 
 import functools
 import operator
@@ -231,22 +232,14 @@ def strided(rank, world_size):
             torch.testing.assert_close(tensor, expected(view), rtol=0, atol=0)
 
     total = sum(torch.arange(48.0).view(6, 8) + r for r in range(world_size))
+
+    def settled(is_async, operate, *args):
+        return lambda tensor: finish(operate(tensor, *args, async_op=is_async), is_async)
+
     for is_async in (False, True):
-
-        def settle(work, is_async=is_async):
-            finish(work, is_async)
-
-        check(lambda v: v(base.clone()), lambda t: settle(dist.all_reduce(t, async_op=is_async)), lambda v: v(total))
-        check(
-            lambda v: v(base.clone()),
-            lambda t: settle(dist.broadcast(t, 0, async_op=is_async)),
-            lambda v: v(base - rank),
-        )
-        check(
-            lambda v: v(base.clone()),
-            lambda t: settle(dist.reduce(t, 0, async_op=is_async)),
-            lambda v: v(total if rank == 0 else base),
-        )
+        check(lambda v: v(base.clone()), settled(is_async, dist.all_reduce), lambda v: v(total))
+        check(lambda v: v(base.clone()), settled(is_async, dist.broadcast, 0), lambda v: v(base - rank))
+        check(lambda v: v(base.clone()), settled(is_async, dist.reduce, 0), lambda v: v(total if rank == 0 else base))
 
     # The elements around a strided result stay as they are.
     whole = torch.zeros(4, 4)

@@ -1,6 +1,7 @@
 """What people run on top of torch.distributed, on gloo and on collectives: the results must be equal, on 2 to 4 ranks.
 
-Equal means to the rounding of float32 sums where the two add in another order, and bit for bit where nothing is added."""
+Equal means to the rounding of float32 sums where the two add in another order, and bit for bit where nothing is added.
+"""
 
 import os
 import tempfile
@@ -12,7 +13,6 @@ import torch.distributed._functional_collectives as functional
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-
 
 from collectives.testing import run_ranks
 
@@ -222,8 +222,7 @@ def test_dtensor_tensor_parallel(world_size, sequence):
 
 
 def pipeline(rank, world_size, schedule_name):
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining import schedules
+    from torch.distributed.pipelining import PipelineStage, schedules
 
     torch.manual_seed(9)
     layers = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(world_size)]
@@ -261,7 +260,7 @@ def functional_operations(x: torch.Tensor, group: list[int]) -> list[torch.Tenso
     many = functional.all_gather_into_tensor_coalesced([x, y], group)
     fewer = functional.reduce_scatter_tensor_coalesced(many, "sum", [0, 0], group)
     sent = functional.broadcast(x, 0, group)
-    permuted = functional.permute_tensor(x, [(r + 1) % size for r in range(size)], group)
+    permuted = functional.permute_tensor(x.flatten(), [(r + 1) % size for r in range(size)], group)
     return [y.relu() + 1, gathered, scattered, swapped, *several, *many, *fewer, sent, permuted]
 
 

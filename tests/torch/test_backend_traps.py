@@ -1,5 +1,6 @@
 """What torch does differently for a backend that it does not know: each numbered trap of the documentation
-(docs/backend.md, "What torch does differently") has its test here, under the same number."""
+(docs/backend.md, "What torch does differently") has its test here, under the same number.
+"""
 
 import datetime
 import os

@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import collectives.testing
 from collectives.testing import run_ranks
 
 SHORT = datetime.timedelta(seconds=1)

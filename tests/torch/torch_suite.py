@@ -5,9 +5,10 @@ BACKEND, WORLD_SIZE and TEMP_DIR when it is imported::
 
     BACKEND=collectives WORLD_SIZE=3 TEMP_DIR=/tmp/x python torch_suite.py test_broadcast test_barrier
 
-With PRESENT_AS=gloo (and BACKEND=gloo) every gloo group that a rank makes is one of this library's: it reaches the tests
-that are skipped for any backend by another name. Without names it runs every test. The ranks of a test are forked from this process, which has imported torch and done
-nothing else, so that a test takes a tenth of what it takes when every rank imports torch anew.
+With PRESENT_AS=gloo (and BACKEND=gloo) every gloo group that a rank makes is one of this library's: it reaches the
+tests that are skipped for any backend by another name. Without names it runs every test. The ranks of a test are forked
+from this process, which has imported torch and done nothing else, so that a test takes a tenth of what it takes when
+every rank imports torch anew.
 """
 
 from __future__ import annotations
