@@ -13,6 +13,7 @@
 #include "bindings/shared_allocator.h"
 #include "bindings/tensor_view.h"
 #include "kernels/kernels.h"
+#include "transport/transports.h"
 #include "types/reduce_op.h"
 
 namespace py = pybind11;
@@ -122,7 +123,10 @@ py::dict library_info() {
     py::list targets;
     for (const std::string_view name : kernels::targets()) targets.append(std::string(name));
     info["simd_targets"] = targets;
-    info["transports"] = py::make_tuple("shm"); // `inproc` is for threads of one process, in tests
+    py::list transports;
+    for (int i = 0; i < kTransportCount; ++i)
+        if (kTransports[i].between_processes && !kTransports[i].wraps) transports.append(kTransports[i].name);
+    info["transports"] = py::tuple(transports);
     return info;
 }
 

@@ -119,7 +119,7 @@ ReleaseGil::~ReleaseGil() {
 }
 
 Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, int64_t deadline_ns,
-                     std::vector<int>* missing) {
+                     std::vector<int>* missing, const std::function<Status()>& watch) {
     missing->clear();
     const ReleaseGil no_gil;
     for (;;) {
@@ -128,6 +128,7 @@ Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, i
         COLLECTIVES_RETURN_IF_ERROR(wait_slice(store, keys, std::clamp<int64_t>(left_ns, kMillisecond, kSlice), &there));
         if (there) return {};
         if (signal_raised()) return interrupted();
+        if (watch) COLLECTIVES_RETURN_IF_ERROR(watch());
         if (monotonic_ns() < deadline_ns) continue;
         COLLECTIVES_RETURN_IF_ERROR(find_missing(store, keys, missing));
         return missing->empty() ? Status() : Status(Code::timeout, "keys of the store did not appear in time");
@@ -168,8 +169,8 @@ Status StoreBootstrap::all_gather(std::string_view mine, std::vector<std::string
     COLLECTIVES_RETURN_IF_ERROR(guarded([&] { store_->set(keys[static_cast<size_t>(rank_)], bytes_of(mine)); }));
 
     std::vector<int> missing;
-    const Status waited = wait_for_keys(*store_, keys, deadline_ns, &missing);
-    if (waited.code() == Code::timeout) {
+    const Status waited = wait_for_keys(*store_, keys, deadline_ns, &missing, watch);
+    if (waited.code() == Code::timeout && !missing.empty()) {
         std::string names;
         for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_of(rank);
         return {Code::timeout, "group " + name_ + ": rank " + name_of(rank_) + " waited " +

@@ -51,9 +51,10 @@ class StoreBootstrap final : public Bootstrap {
 };
 
 /// Waits until all keys are there. Sleeps in the store in slices, so that Ctrl-C works. Errors: timeout (fills
-/// `missing` with the positions of the keys that are not there), interrupted, peer_failed (the store is gone).
+/// `missing` with the positions of the keys that are not there), interrupted, peer_failed (the store is gone), or what
+/// `watch` says (see Bootstrap).
 Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, int64_t deadline_ns,
-                     std::vector<int>* missing);
+                     std::vector<int>* missing, const std::function<Status()>& watch = {});
 
 /// Says that this rank came to meeting `number`, and waits for the others. Every rank that takes part, early or late,
 /// gets the same `missing` (empty: all came): whoever gives up first writes the list that counts for all.

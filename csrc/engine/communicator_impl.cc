@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "transport/transports.h"
 
 namespace collectives {
 namespace {
@@ -38,9 +39,7 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     if (!config.algorithm.empty() && find_algorithm(config.algorithm.c_str()) == nullptr)
         return Status(Code::invalid_argument, "no algorithm is named '" + config.algorithm + "'");
     auto& local = static_cast<LocalNode&>(node);
-    for (const std::string& name : config.transports)
-        if (name != "shm" && name != "inproc")
-            return Status(Code::invalid_argument, "no transport is named '" + name + "': there are shm and inproc");
+    COLLECTIVES_RETURN_IF_ERROR(check_transports(config.transports, local.transport()));
     std::unique_ptr<Group> group;
     int64_t deadline = deadline_after(monotonic_ns(), config.timeout_ns);
     COLLECTIVES_RETURN_IF_ERROR(Group::create(local, config, bootstrap, deadline, &group));

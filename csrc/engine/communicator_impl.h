@@ -138,8 +138,9 @@ class CommunicatorImpl final : public Communicator {
     void look_at_messages();
     void look_for_interrupt(const std::string& what);
     void message_late(const MessageRequest& request);
+    Status message_error(const std::string& what, Status status);
     Status subgroup(const std::string& key, const std::vector<int>& ranks, const std::string& name,
-                    std::shared_ptr<Communicator>* out);
+                    std::function<Status()> watch, std::shared_ptr<Communicator>* out);
     RequestPtr start_message(bool sends, void* data, int64_t bytes, int peer, uint32_t tag, int64_t timeout_ns);
 
     LocalNode& node_;

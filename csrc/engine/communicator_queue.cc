@@ -246,16 +246,20 @@ void MessageRequest::message_done(const Status& status, int source_rank) {
     std::shared_ptr<Request> keep = std::move(self_);
     source_.store(source_rank, std::memory_order_release);
     ProgressEngine& engine = communicator_->engine_;
-    if (status.ok()) {
-        complete(status);
-    } else {
-        // The other side may have given up because of a third rank: then that one is the news.
-        int culprit = -1;
-        Status cause = status.code() == Code::peer_failed ? communicator_->group_->known_failure(&culprit) : Status();
-        const Status& shown = cause.ok() ? status : cause;
-        complete(Status(shown.code(), what_ + " of group '" + communicator_->config_.name + "': " + shown.message()));
-    }
+    complete(status.ok() ? status : communicator_->message_error(what_, status));
     engine.ring_own();
+}
+
+/// The error of a message: the communicator's first one, which it may become.
+Status CommunicatorImpl::message_error(const std::string& what, Status status) {
+    int culprit = -1;
+    const bool first = !failed_.load(std::memory_order_acquire);
+    if (!first)
+        status = error();
+    else if (Status cause = group_->known_failure(&culprit); !cause.ok())
+        status = cause; // the other side gave up because of a third rank: that one is the news
+    status = Status(status.code(), what + " of group '" + config_.name + "': " + status.message());
+    return first ? fail(status, culprit, nullptr) : status;
 }
 
 void MessageRequest::abort() { communicator_->abort(what_ + " was aborted"); }
@@ -370,7 +374,11 @@ Status CommunicatorImpl::split(int color, int key, const std::string& name, std:
             ranks.push_back(q);
     std::stable_sort(ranks.begin(), ranks.end(),
                      [&](int a, int b) { return all[size_t(2 * a + 1)] < all[size_t(2 * b + 1)]; });
-    return subgroup("split" + std::to_string(round) + "." + std::to_string(color), ranks, name, out);
+    auto watch = [this] {
+        look_around();
+        return error();
+    };
+    return subgroup("split" + std::to_string(round) + "." + std::to_string(color), ranks, name, watch, out);
 }
 
 Status CommunicatorImpl::shrink(const std::vector<int>& exclude, const std::string& name,
@@ -385,11 +393,18 @@ Status CommunicatorImpl::shrink(const std::vector<int>& exclude, const std::stri
             return Status(Code::invalid_argument, "shrink on rank " + std::to_string(config_.rank) +
                                                       ": cannot exclude rank " + std::to_string(q) + " of a group of " +
                                                       std::to_string(config_.world_size));
-    return subgroup("shrink" + std::to_string(++shrinks_), ranks, name, out);
+    auto watch = [this, &ranks]() -> Status {
+        for (int q : ranks)
+            if (group_->is_dead(q))
+                return Status(Code::peer_failed, "shrinking group '" + config_.name + "': " + group_->name_of(q) +
+                                                     " died meanwhile; exclude it too");
+        return {};
+    };
+    return subgroup("shrink" + std::to_string(++shrinks_), ranks, name, watch, out);
 }
 
 Status CommunicatorImpl::subgroup(const std::string& key, const std::vector<int>& ranks, const std::string& name,
-                                  std::shared_ptr<Communicator>* out) {
+                                  std::function<Status()> watch, std::shared_ptr<Communicator>* out) {
     CommunicatorConfig config = config_;
     config.name = name;
     config.timeout_ns = timeout_ns_.load();
@@ -403,6 +418,7 @@ Status CommunicatorImpl::subgroup(const std::string& key, const std::vector<int>
         bootstrap = std::make_unique<NobodyElse>();
     else
         bootstrap = bootstrap_->sub(key, ranks);
+    bootstrap->watch = std::move(watch);
     return create(node_, config, *bootstrap, out);
 }
 

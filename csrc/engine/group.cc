@@ -19,6 +19,7 @@ struct Setup {
 
 constexpr int64_t kSmallGroupsReserve = 5 << 18; // kept from large grants, so that a thousand groups fit
 constexpr int64_t kLargestGrant = 1 << 20;
+constexpr uint64_t kNever = uint64_t(1) << 62; // a phase that nobody reaches
 
 int64_t smallest_grant(int world_size) {
     int64_t half = (world_size + 1) * 64 + ((world_size + 1) * 8 + 63) / 64 * 64;
@@ -118,10 +119,24 @@ Status Group::create(LocalNode& node, const CommunicatorConfig& config, Bootstra
         group->members_[0].pid = node.hello().pid;
     } else {
         COLLECTIVES_RETURN_IF_ERROR(group->take_memory(config));
-        COLLECTIVES_RETURN_IF_ERROR(group->join(config, bootstrap, deadline_ns));
+        if (Status status = group->join(config, bootstrap, deadline_ns); !status.ok()) {
+            group->abandon(status);
+            return status;
+        }
     }
     *out = std::move(group);
     return {};
+}
+
+/// This rank gives up joining, but peers may know where its control block lies and wait for it: shows them why. The
+/// block itself is never taken back; who looks at it is not known.
+void Group::abandon(const Status& status) {
+    FailureRecord& record = reinterpret_cast<ControlBlock*>(node_.segment_base() + control_offset_)->failure;
+    std::strncpy(record.text, status.message().c_str(), sizeof record.text - 1);
+    record.culprit.store(rank_, std::memory_order_relaxed);
+    record.code.store(uint32_t(status.code()), std::memory_order_seq_cst);
+    node_.arena().give(staging_offset_);
+    control_offset_ = -1;
 }
 
 Group::~Group() {
@@ -139,6 +154,11 @@ Group::~Group() {
 }
 
 void Group::publish(uint64_t fingerprint) {
+    Faults* faults = node_.faults();
+    if (faults != nullptr && !faults->may_publish()) {
+        phase_ = kNever; // dead: it waits for peers that never come this far
+        return;
+    }
     uint64_t next = ++phase_;
     own_phase_[next & 1] = next;
     own_fingerprint_[next & 1] = fingerprint;
@@ -149,10 +169,12 @@ void Group::publish(uint64_t fingerprint) {
     for (Member& m : members_)
         if (m.process != nullptr)
             LocalNode::ring(m.header);
+    if (faults != nullptr)
+        faults->published();
 }
 
 void Group::publish_failure(Code code, int culprit, const std::string& text) {
-    if (failure_published_ || members_.size() < 2)
+    if (failure_published_ || members_.size() < 2 || (node_.faults() != nullptr && node_.faults()->dead()))
         return;
     failure_published_ = true;
     FailureRecord& record = self().control->failure;
@@ -165,13 +187,12 @@ void Group::publish_failure(Code code, int culprit, const std::string& text) {
 }
 
 Status Group::known_failure(int* culprit) const {
-    for (int q = 0; q < size(); ++q) { // the dead first: what the others show follows from them
-        const Member& m = members_[size_t(q)];
-        *culprit = q;
-        if (m.process != nullptr && m.process->dead.load(std::memory_order_acquire) &&
-            m.header->state.load(std::memory_order_acquire) != uint32_t(ProcessState::leaving))
-            return Status(Code::peer_failed, name_of(q) + " died");
+    if (node_.faults() != nullptr && node_.faults()->dead()) {
+        *culprit = rank_;
+        return Status(Code::peer_failed, name_of(rank_) + " died of its fault plan");
     }
+    if (*culprit = dead_member(); *culprit >= 0) // first: what the others show follows from it
+        return Status(Code::peer_failed, name_of(*culprit) + " died");
     for (int q = 0; q < size(); ++q) {
         const Member& m = members_[size_t(q)];
         if (m.process == nullptr)

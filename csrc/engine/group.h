@@ -86,12 +86,16 @@ class Group {
     /// A failure that a peer has shown; a closed peer counts only if it has not reached `phase`. Ok: none.
     Status peer_trouble(uint64_t phase, int* culprit);
 
-    /// A member whose process ended without saying good-bye, or -1. A few loads.
+    /// Whether a member's process ended without saying good-bye.
+    bool is_dead(int q) const {
+        const Member& m = members_[size_t(q)];
+        return m.process != nullptr && m.process->dead.load(std::memory_order_relaxed) &&
+               m.header->state.load(std::memory_order_acquire) != uint32_t(ProcessState::leaving);
+    }
+    /// A member that is dead, or -1. A few loads.
     int dead_member() const {
         for (int q = 0; q < size(); ++q)
-            if (const Member& m = members_[size_t(q)];
-                m.process != nullptr && m.process->dead.load(std::memory_order_relaxed) &&
-                m.header->state.load(std::memory_order_acquire) != uint32_t(ProcessState::leaving))
+            if (is_dead(q))
                 return q;
         return -1;
     }
@@ -104,6 +108,7 @@ class Group {
     explicit Group(LocalNode& node) : node_(node) {}
     Status take_memory(const CommunicatorConfig& config);
     Status join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns);
+    void abandon(const Status& status);
 
     LocalNode& node_;
     int rank_ = 0;

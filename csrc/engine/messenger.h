@@ -20,6 +20,8 @@
 
 namespace collectives {
 
+class Faults; // transport/faults.h
+
 /// Told once, when the operation that it was posted with has ended.
 class Completion {
   public:
@@ -39,6 +41,7 @@ struct MessengerConfig {
     /// A peer says that a send which had already ended (a small one) met a receive of another size: the engine should
     /// fail the communicator. Called without the lock.
     std::function<void(uint64_t communicator, const Status&)> on_late_error;
+    Faults* faults = nullptr; // of the transport `faulty`: asked before and after each record
 };
 
 /// What the messenger needs to know of a communicator.

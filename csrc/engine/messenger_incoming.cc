@@ -3,6 +3,7 @@
 // Why it cannot deadlock: taking a record never needs room in any ring (an answer that finds none waits in
 // peer.control), so every process that calls progress() empties its rings, whatever it waits for itself.
 #include "engine/messenger_state.h"
+#include "transport/faults.h"
 
 namespace collectives {
 
@@ -15,6 +16,8 @@ Status nonsense(const std::string& what) { return Status(Code::internal, "corrup
 } // namespace
 
 bool Messenger::Impl::pass(Deferred& done) {
+    if (config_.faults != nullptr && config_.faults->dead())
+        return false; // takes nothing any more, either
     bool moved = false;
     const size_t count = peers_.size();
     for (size_t i = 0; i < count && !done.full(); ++i) {

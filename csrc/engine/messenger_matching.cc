@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "engine/messenger_state.h"
+#include "transport/faults.h"
 
 namespace collectives {
 
@@ -96,7 +97,8 @@ void Messenger::Impl::send(const Posting& posting, Deferred& done) {
         return send_to_self(posting, done);
     if (!peer.failed.ok())
         return done.add(posting.completion, peer.failed, posting.group->info.rank);
-    const bool first = peer.control.empty() && peer.queued.empty();
+    const bool held_back = config_.faults != nullptr && config_.faults->reorders();
+    const bool first = peer.control.empty() && peer.queued.empty() && !held_back;
     if (first && posting.bytes <= peer.eager_limit_bytes &&
         push_message(peer, *posting.group, posting.tag, posting.data, posting.bytes)) {
         done.add(posting.completion, Status(), posting.group->info.rank);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/messenger_state.h"
+#include "transport/faults.h"
 
 namespace collectives {
 
@@ -16,13 +17,25 @@ void Messenger::Impl::ring_doorbell(Peer& peer) {
         peer.wake();
 }
 
+/// Every record goes out here; false: there is no room for it (or this node is dead).
+bool Messenger::Impl::write(Peer& peer, const RecordHeader& header, const void* payload, int64_t leave_free_bytes,
+                            CopyFunction copy) {
+    Faults* const faults = config_.faults;
+    if (faults != nullptr && !faults->may_publish())
+        return false;
+    if (!peer.tx.try_write(header, payload, leave_free_bytes, copy))
+        return false;
+    peer.needs_wake = true;
+    if (faults != nullptr)
+        faults->published();
+    return true;
+}
+
 void Messenger::Impl::post_control(Peer& peer, const RecordHeader& header) {
     if (!peer.live())
         return;
-    if (peer.control.empty() && peer.tx.try_write(header, nullptr, 0, plain_copy)) {
-        peer.needs_wake = true;
+    if (peer.control.empty() && write(peer, header, nullptr, 0, plain_copy))
         return;
-    }
     Operation* op = allocate(State::control);
     op->peer = &peer;
     op->header = header;
@@ -49,10 +62,20 @@ bool Messenger::Impl::push_message(Peer& peer, const Group& group, uint32_t tag,
     header.source = uint32_t(group.info.rank);
     header.length = uint32_t(bytes);
     header.total = uint64_t(bytes);
-    if (!peer.tx.try_write(header, data, 0, plain_copy))
-        return false;
-    peer.needs_wake = true;
-    return true;
+    return write(peer, header, data, 0, plain_copy);
+}
+
+/// The message that goes out next: the first one, or where faults reorder, any that is the first with its communicator
+/// and tag.
+Operation* Messenger::Impl::next_queued(Peer& peer) {
+    if (config_.faults == nullptr || !config_.faults->reorders())
+        return peer.queued.front();
+    std::vector<Operation*> firsts;
+    for (Operation* op = peer.queued.front(); op != nullptr; op = OperationQueue::next(op))
+        if (std::none_of(firsts.begin(), firsts.end(),
+                         [op](Operation* each) { return each->group == op->group && each->tag == op->tag; }))
+            firsts.push_back(op);
+    return firsts[config_.faults->choose(firsts.size())];
 }
 
 /// Sends a queued message whole or announces it, and takes it out of the queue; false when there is no room.
@@ -70,9 +93,8 @@ bool Messenger::Impl::announce(Peer& peer, Operation* op, Deferred& done) {
     header.source = uint32_t(op->group->info.rank);
     header.message = op->id();
     header.total = uint64_t(op->bytes);
-    if (!peer.tx.try_write(header, nullptr, 0, plain_copy))
+    if (!write(peer, header, nullptr, 0, plain_copy))
         return false;
-    peer.needs_wake = true;
     peer.queued.erase(op);
     op->state = State::awaiting_send;
     return true;
@@ -88,9 +110,8 @@ bool Messenger::Impl::push_fragment(Peer& peer, Operation* op, Deferred& done) {
     header.message = op->remote_id;
     header.total = uint64_t(op->bytes);
     header.offset = uint64_t(op->moved_bytes);
-    if (!peer.tx.try_write(header, op->data + op->moved_bytes, peer.reserve_bytes, config_.copy_to_ring))
+    if (!write(peer, header, op->data + op->moved_bytes, peer.reserve_bytes, config_.copy_to_ring))
         return false;
-    peer.needs_wake = true;
     op->moved_bytes += header.length;
     if (op->moved_bytes == op->bytes) {
         end(op, Status(), done);
@@ -105,14 +126,14 @@ bool Messenger::Impl::flush_queues(Peer& peer, Deferred& done, bool* blocked) {
     bool moved = false;
     *blocked = true;
     while (Operation* op = peer.control.front()) {
-        if (!peer.tx.try_write(op->header, nullptr, 0, plain_copy))
+        if (!write(peer, op->header, nullptr, 0, plain_copy))
             return moved;
-        peer.needs_wake = moved = true;
+        moved = true;
         peer.control.erase(op);
         release(op);
     }
     while (!peer.queued.empty() && !done.full()) {
-        if (!announce(peer, peer.queued.front(), done))
+        if (!announce(peer, next_queued(peer), done))
             return moved;
         moved = true;
     }

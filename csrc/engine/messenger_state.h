@@ -213,6 +213,9 @@ struct Messenger::Impl {
     // messenger_outgoing.cc
     bool flush(Peer& peer, Deferred& done);
     bool flush_queues(Peer& peer, Deferred& done, bool* blocked);
+    bool write(Peer& peer, const RecordHeader& header, const void* payload, int64_t leave_free_bytes,
+               CopyFunction copy);
+    Operation* next_queued(Peer& peer);
     bool announce(Peer& peer, Operation* op, Deferred& done);
     bool push_message(Peer& peer, const Group& group, uint32_t tag, const void* data, int64_t bytes);
     bool push_fragment(Peer& peer, Operation* op, Deferred& done);

@@ -27,6 +27,7 @@ MessengerConfig ProgressEngine::messenger_config() {
     config.copy_to_ring = kernels::copy_fn(kernels::Store::plain);
     config.copy_from_ring = kernels::copy_fn(kernels::Store::plain);
     config.on_late_error = [this](uint64_t id, const Status& status) { late_error(id, status); };
+    config.faults = node_.faults();
     return config;
 }
 
@@ -156,12 +157,14 @@ bool ProgressEngine::has_work() { // mutex_ held
 bool ProgressEngine::pass() {
     bool moved = false;
     std::vector<EndedCollective> ended;
+    std::vector<std::shared_ptr<CommunicatorImpl>> idle; // perhaps their last owner: let go of with no lock held
     if (std::unique_lock<std::mutex> pass_lock(pass_mutex_, std::try_to_lock); pass_lock.owns_lock()) {
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            active_.erase(std::remove_if(active_.begin(), active_.end(),
-                                         [](const auto& communicator) { return communicator->queue_empty(); }),
-                          active_.end());
+            auto first_idle = std::partition(active_.begin(), active_.end(),
+                                             [](const auto& communicator) { return !communicator->queue_empty(); });
+            idle.assign(std::make_move_iterator(first_idle), std::make_move_iterator(active_.end()));
+            active_.erase(first_idle, active_.end());
             pass_list_ = active_;
         }
         for (auto& communicator : pass_list_) moved |= communicator->advance_queue(&ended);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@ class Bootstrap {
     /// A bootstrap among `ranks` of this one (their indices here, in the new order; this rank is one of them), whose
     /// rounds do not mix with this one's. `name` tells apart several of them. Needs no help of ranks that are left out.
     virtual std::unique_ptr<Bootstrap> sub(const std::string& name, const std::vector<int>& ranks) = 0;
+
+    /// Asked now and then while a round waits; an error ends the wait with it. A group that is made from another watches
+    /// that one, so that a rank which dies on the way there is noticed before the deadline.
+    std::function<Status()> watch;
 };
 
 } // namespace collectives

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "transport/handshake.h"
+#include "transport/transports.h"
 
 namespace collectives {
 namespace {
@@ -87,6 +89,8 @@ Status LocalNode::create(const NodeConfig& config, bool sharable, std::unique_pt
     node->sharable_ = sharable;
     COLLECTIVES_RETURN_IF_ERROR(describe_this_process(config.host, &node->hello_));
     node->hello_.kind = sharable ? "shm" : "inproc";
+    if (config.faults != nullptr)
+        node->faults_ = std::make_unique<Faults>(*config.faults, [raw = node.get()] { raw->simulate_death(); });
     COLLECTIVES_RETURN_IF_ERROR(
         SharedMemory::create("collectives-segment", config.segment_bytes, sharable, &node->segment_));
     COLLECTIVES_RETURN_IF_ERROR(
@@ -124,9 +128,9 @@ Status Node::process(const NodeConfig& config, Node** out) {
                                     "spawn or forkserver method, or initialise after the fork");
     std::lock_guard<std::mutex> lock(g_process_mutex);
     if (g_process_node == nullptr) {
-        std::unique_ptr<LocalNode> node;
-        COLLECTIVES_RETURN_IF_ERROR(LocalNode::create(config, true, &node));
-        g_process_node = new std::unique_ptr<LocalNode>(std::move(node));
+        std::unique_ptr<Node> node;
+        COLLECTIVES_RETURN_IF_ERROR(create_node(config.faults != nullptr ? "faulty" : "shm", config, &node));
+        g_process_node = new std::unique_ptr<LocalNode>(static_cast<LocalNode*>(node.release()));
         pthread_atfork(nullptr, nullptr, [] {
             g_forked.store(true);
             if (g_process_node != nullptr)
@@ -138,8 +142,8 @@ Status Node::process(const NodeConfig& config, Node** out) {
 }
 
 std::unique_ptr<Node> Node::inproc(const NodeConfig& config) {
-    std::unique_ptr<LocalNode> node;
-    Status status = LocalNode::create(config, false, &node);
+    std::unique_ptr<Node> node;
+    Status status = create_node(config.faults != nullptr ? "faulty" : "inproc", config, &node);
     COLLECTIVES_CHECK(status.ok());
     return node;
 }
@@ -160,7 +164,8 @@ void LocalNode::shutdown() {
     if (stop_engine != nullptr)
         stop_engine(engine.get());
     // The engine stays: groups that outlive the exit handlers (a model at module level holds one) still refer to it.
-    header()->state.store(uint32_t(ProcessState::leaving), std::memory_order_seq_cst);
+    if (faults_ == nullptr || !faults_->dead()) // the dead say no good-bye
+        header()->state.store(uint32_t(ProcessState::leaving), std::memory_order_seq_cst);
     if (watcher_.joinable()) {
         wake_watcher();
         watcher_.join();
@@ -259,6 +264,9 @@ Status LocalNode::attach_inproc(const Hello& hello, int n_peers) {
     if (it == inproc_nodes().end())
         return Status(Code::peer_failed, "an inproc rank is gone before its group formed");
     LocalNode* other = it->second;
+    if (other->died_)
+        return Status(Code::peer_failed, "process " + std::to_string(hello.pid) + " on host " + hello.host +
+                                             " died before its group formed");
     auto peer = std::make_unique<PeerProcess>();
     peer->uuid = hello.uuid;
     peer->pid = hello.pid;
@@ -400,7 +408,10 @@ void LocalNode::watch() {
 }
 
 void LocalNode::simulate_death() {
+    if (sharable_) // nothing less looks the same to the watchers of other processes
+        kill(getpid(), SIGKILL);
     std::lock_guard<std::mutex> lock(g_inproc_mutex);
+    died_ = true;
     for (auto& [uuid, node] : inproc_nodes())
         if (PeerProcess* peer = node->find(hello_.uuid)) {
             peer->dead.store(true, std::memory_order_seq_cst);

@@ -15,6 +15,7 @@
 
 #include "base/futex.h"
 #include "transport/arena.h"
+#include "transport/faults.h"
 #include "transport/hello.h"
 #include "transport/node.h"
 #include "transport/segment.h"
@@ -110,8 +111,12 @@ class LocalNode final : public Node {
 
     /// In a child made by fork(): closes every descriptor, touches nothing else.
     void give_up_in_forked_child();
-    /// Test hook: this inproc node vanishes as a killed process would.
+    /// This node vanishes for its peers as a killed process would: for `inproc` they see it dead, for `shm` it is killed.
     void simulate_death();
+    /// What goes wrong on purpose; null for every transport but `faulty`.
+    Faults* faults() const { return faults_.get(); }
+    /// The row of the transport table that this node is of.
+    const char* transport() const { return faults_ != nullptr ? "faulty" : hello_.kind.c_str(); }
     static std::string death_text(const PeerProcess& peer);
 
     /// The engine hangs its progress thread here, so that it ends before the node does.
@@ -134,6 +139,8 @@ class LocalNode final : public Node {
 
     NodeConfig config_;
     bool sharable_ = false;
+    bool died_ = false; // simulate_death() was called; guarded by the table of inproc nodes
+    std::unique_ptr<Faults> faults_;
     Hello hello_;
     SharedMemory segment_, heap_;
     std::unique_ptr<Arena> arena_, heap_arena_;

@@ -11,20 +11,23 @@
 
 namespace collectives {
 
+struct FaultPlan; // transport/faults.h
+
 struct NodeConfig {
-    std::string host;                      // for errors; empty: gethostname
-    int64_t segment_bytes = 4ll << 20;     // flags, queues and staging, all groups together
-    int64_t heap_bytes = 0;                // address space for shared tensors; 0: the size of memory
-    int64_t spin_ns = 200000;              // how long a blocking call spins before it sleeps
-    std::string secret;                    // shared by the job; proves that a process belongs to it
-    std::string streaming_stores = "auto"; // auto | on | off
+    std::string host;                        // for errors; empty: gethostname
+    int64_t segment_bytes = 4ll << 20;       // flags, queues and staging, all groups together
+    int64_t heap_bytes = 0;                  // address space for shared tensors; 0: the size of memory
+    int64_t spin_ns = 200000;                // how long a blocking call spins before it sleeps
+    std::string secret;                      // shared by the job; proves that a process belongs to it
+    std::string streaming_stores = "auto";   // auto | on | off
+    std::shared_ptr<const FaultPlan> faults; // transport `faulty`: what goes wrong; null: nothing
 };
 
 class Node {
   public:
-    /// The node of this process (shm transport), made on first use with `config`; later calls ignore it.
+    /// The node of this process (shm, or faulty over it), made on first use with `config`; later calls ignore it.
     static Status process(const NodeConfig& config, Node** out);
-    /// A node among threads of this process (inproc transport), for tests and simulation.
+    /// A node among threads of this process (inproc, or faulty with a plan), for tests and simulation.
     static std::unique_ptr<Node> inproc(const NodeConfig& config);
     virtual ~Node() = default;
 

@@ -1,5 +1,5 @@
-// Ranks as threads of one process over the inproc transport: a bootstrap, and a runner that gives each rank its own node
-// and communicator. For C++ tests only.
+// Ranks as threads of one process, over inproc or another row of the transport table: a bootstrap, and a runner that
+// gives each rank its own node and communicator. For C++ tests only.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,8 @@
 
 #include "base/clock.h"
 #include "engine/communicator.h"
-#include "transport/node.h"
+#include "transport/faults.h"
+#include "transport/transports.h"
 
 namespace collectives::testing {
 
@@ -21,7 +22,7 @@ namespace collectives::testing {
 class Board {
   public:
     Status all_gather(const std::string& key, int rank, int n, std::string_view mine, std::vector<std::string>* all,
-                      int64_t deadline_ns) {
+                      int64_t deadline_ns, const std::function<Status()>& watch = {}) {
         std::unique_lock<std::mutex> lock(mutex_);
         auto& round = rounds_[key];
         round[rank] = std::string(mine);
@@ -30,6 +31,12 @@ class Board {
             if (monotonic_ns() >= deadline_ns)
                 return Status(Code::timeout, "ranks are missing");
             arrived_.wait_for(lock, std::chrono::milliseconds(5));
+            if (!watch)
+                continue;
+            lock.unlock(); // it may end operations, whose callbacks may come here
+            Status status = watch();
+            lock.lock();
+            COLLECTIVES_RETURN_IF_ERROR(status);
         }
         all->clear();
         for (auto& [r, text] : rounds_[key]) all->push_back(text);
@@ -47,7 +54,7 @@ class ThreadBootstrap final : public Bootstrap {
     ThreadBootstrap(std::shared_ptr<Board> board, std::string name, int rank, int n)
         : board_(std::move(board)), name_(std::move(name)), rank_(rank), n_(n) {}
     Status all_gather(std::string_view mine, std::vector<std::string>* all, int64_t deadline_ns) override {
-        return board_->all_gather(name_ + "/" + std::to_string(round_++), rank_, n_, mine, all, deadline_ns);
+        return board_->all_gather(name_ + "/" + std::to_string(round_++), rank_, n_, mine, all, deadline_ns, watch);
     }
     std::unique_ptr<Bootstrap> sub(const std::string& name, const std::vector<int>& ranks) override {
         int index = 0;
@@ -76,20 +83,33 @@ struct RankOptions {
     std::string algorithm;
     std::string streaming_stores = "off";
     int64_t spin_ns = 2000;
+    std::string transport = "inproc"; // a row of the table that works between threads
+    FaultPlan faults;                 // for rows that wrap; each rank draws from a seed of its own
 };
+
+inline std::unique_ptr<Node> make_node(const RankOptions& options, int rank) {
+    NodeConfig config;
+    config.host = "host" + std::to_string(rank); // tells the ranks apart in errors
+    config.segment_bytes = options.segment_bytes;
+    config.heap_bytes = 64 << 20;
+    config.spin_ns = options.spin_ns;
+    config.streaming_stores = options.streaming_stores;
+    if (find_transport(options.transport)->wraps) {
+        FaultPlan plan = options.faults;
+        plan.seed = random_bits(plan.seed, 0, uint64_t(rank));
+        config.faults = std::make_shared<const FaultPlan>(plan);
+    }
+    std::unique_ptr<Node> node;
+    if (Status status = create_node(options.transport, config, &node); !status.ok())
+        throw std::runtime_error(status.message());
+    return node;
+}
 
 /// Runs `body(rank, communicator, node)` on n threads and joins them. The nodes outlive all ranks.
 inline void run_ranks(int n, const std::function<void(int, Communicator&, Node&)>& body, RankOptions options = {}) {
     auto board = std::make_shared<Board>();
     std::vector<std::unique_ptr<Node>> nodes;
-    for (int r = 0; r < n; ++r) {
-        NodeConfig config;
-        config.segment_bytes = options.segment_bytes;
-        config.heap_bytes = 64 << 20;
-        config.spin_ns = options.spin_ns;
-        config.streaming_stores = options.streaming_stores;
-        nodes.push_back(Node::inproc(config));
-    }
+    for (int r = 0; r < n; ++r) nodes.push_back(make_node(options, r));
     std::vector<std::thread> threads;
     std::vector<std::string> errors(static_cast<size_t>(n));
     for (int r = 0; r < n; ++r)
@@ -104,6 +124,7 @@ inline void run_ranks(int n, const std::function<void(int, Communicator&, Node&)
             config.streaming_from_bytes = options.streaming_from_bytes;
             config.pull_from_bytes = options.pull_from_bytes;
             config.algorithm = options.algorithm;
+            config.transports = {options.transport};
             std::shared_ptr<Communicator> communicator;
             Status status = Communicator::create(*nodes[size_t(r)], config, bootstrap, &communicator);
             if (!status.ok()) {
