@@ -349,3 +349,16 @@ TEST_CASE("pulling out of private memory gives the same bits") {
             private_memory = false;
         }
 }
+
+TEST_CASE("delays and reordering change no bit") {
+    RankOptions options;
+    options.transport = "faulty";
+    options.faults.delay_probability = 0.002;
+    options.faults.max_delay_ns = 50'000;
+    options.faults.reorder_probability = 0.5;
+    options.mapped_from_bytes = 1;
+    for (int i = 0; i < kAlgorithmCount; ++i) {
+        options.faults.seed = uint64_t(i);
+        run_row(*kAlgorithms[i], options, true);
+    }
+}
