@@ -17,7 +17,7 @@ struct Setup {
     int64_t control_offset, staging_offset, staging_bytes;
 };
 
-constexpr int64_t kSmallGroupsReserve = 5 << 18; // kept from large grants, so that a thousand groups fit
+constexpr int64_t kSmallGroupsReserve = 2 << 20; // kept from large grants: a thousand groups of 1.8 KiB must fit
 constexpr int64_t kLargestGrant = 1 << 20;
 constexpr uint64_t kNever = uint64_t(1) << 62; // a phase that nobody reaches
 
