@@ -51,9 +51,15 @@ C10dBackend::C10dBackend(std::shared_ptr<Communicator> communicator, std::shared
       owner_(static_cast<int>(getpid())) {}
 
 C10dBackend::~C10dBackend() {
-    if (is_forked_child()) return; // the communicator knows by itself that it must not touch anything there
+    if (is_forked_child())
+        return; // the communicator knows by itself that it must not touch anything there
+    // A group that was not destroyed tells its peers that it is gone. Works that are under way outlive it, though: they
+    // hold the communicator, which goes with the last of them.
+    if (!ledger_->idle())
+        return;
     const ReleaseGil no_gil;
-    if (sparse_) (void)sparse_->close(0);
+    if (sparse_)
+        (void)sparse_->close(0);
     (void)communicator_->close(0);
 }
 
@@ -72,7 +78,8 @@ void C10dBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 void C10dBackend::setGroupUid(const std::string& uid) {
     Backend::setGroupUid(uid);
-    if (options_->group_name.empty()) options_->group_name = uid;
+    if (options_->group_name.empty())
+        options_->group_name = uid;
 }
 
 uint64_t C10dBackend::global_rank(int rank) const {
@@ -97,7 +104,8 @@ namespace {
 
 /// Arguments that no rank could use are an error of this call, not of a later wait.
 void throw_if_refused(const RequestPtr& request) {
-    if (!request->done()) return;
+    if (!request->done())
+        return;
     const Status status = request->status();
     if (status.code() == Code::invalid_argument || status.code() == Code::unsupported || status.code() == Code::closed)
         throw_c10d(status);
@@ -140,7 +148,8 @@ WorkPtr C10dBackend::launch(Operation&& operation, std::chrono::milliseconds tim
             return nullptr;
         }
     }
-    if (async) return start(operation, timeout);
+    if (async)
+        return start(operation, timeout);
     const ProfiledRange range(operation.completion);
     run_now(operation.call(), timeout);
     operation.completion.finish();
@@ -149,7 +158,8 @@ WorkPtr C10dBackend::launch(Operation&& operation, std::chrono::milliseconds tim
 
 WorkPtr C10dBackend::launch_batch(std::vector<Operation> operations, std::chrono::milliseconds timeout, bool async) {
     COLLECTIVES_CHECK_VALUE(!operations.empty(), "coalesced operation: the list of tensors is empty");
-    if (operations.size() == 1) return launch(std::move(operations.front()), timeout, async);
+    if (operations.size() == 1)
+        return launch(std::move(operations.front()), timeout, async);
     if (is_special() && open_block() != nullptr) {
         for (Operation& operation : operations) launch(std::move(operation), timeout, async);
         return nullptr;
@@ -166,7 +176,8 @@ WorkPtr C10dBackend::launch_batch(std::vector<Operation> operations, std::chrono
     throw_if_refused(request);
     auto work = new_work(std::move(all));
     work->attach(std::move(request));
-    if (async) return work;
+    if (async)
+        return work;
     work->wait(kNoTimeout);
     return nullptr;
 }

@@ -106,8 +106,9 @@ class C10dBackend final : public c10d::Backend {
                      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
     BackendPtr merge(const StorePtr& store, const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank,
                      const int& size) override;
-    BackendPtr shrink(const std::vector<int64_t>& ranks_to_exclude, int flags = 0,
-                      const c10::intrusive_ptr<c10d::Backend::Options>& options = nullptr) COLLECTIVES_OVERRIDE_IF_THERE;
+    BackendPtr
+    shrink(const std::vector<int64_t>& ranks_to_exclude, int flags = 0,
+           const c10::intrusive_ptr<c10d::Backend::Options>& options = nullptr) COLLECTIVES_OVERRIDE_IF_THERE;
     void eagerConnectSingleDevice(at::Device device) override;
     std::shared_ptr<c10::Allocator> getMemAllocator() override;
     at::Tensor allocateTensor(long size, at::TensorOptions options) override;

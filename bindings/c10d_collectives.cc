@@ -30,8 +30,8 @@ void check_length(const Tensors& tensors, int size, const char* operation, const
 }
 
 void check_numel(const at::Tensor& tensor, int64_t expected, const Argument& argument, const char* why) {
-    COLLECTIVES_CHECK_VALUE(tensor.numel() == expected, argument.text(), " has ", tensor.numel(), " elements, expected ",
-                            expected, " (", why, ")");
+    COLLECTIVES_CHECK_VALUE(tensor.numel() == expected, argument.text(), " has ", tensor.numel(),
+                            " elements, expected ", expected, " (", why, ")");
 }
 
 void check_root_tensor(int64_t index, const char* operation) {
@@ -46,9 +46,11 @@ void check_empty(const std::vector<Tensors>& lists, int root, const char* operat
 
 /// Checks a flat tensor of the short path; false sends it to the general path, which packs or refuses it.
 bool describe(const at::Tensor& tensor, Call* call) {
-    if (!is_plain(tensor)) return false;
+    if (!is_plain(tensor))
+        return false;
     const std::optional<DType> dtype = dtype_of(tensor.scalar_type());
-    if (!dtype) return false;
+    if (!dtype)
+        return false;
     call->dtype = *dtype;
     return true;
 }
@@ -60,14 +62,16 @@ WorkPtr C10dBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& o
     const at::Tensor& tensor = only(tensors, kName, "tensors");
     Call call;
     call.kind = Collective::all_reduce;
-    if (!options.asyncOp && !is_special() && describe(tensor, &call) && options.reduceOp.op_ != c10d::ReduceOp::PREMUL_SUM) {
+    if (!options.asyncOp && !is_special() && describe(tensor, &call) &&
+        options.reduceOp.op_ != c10d::ReduceOp::PREMUL_SUM) {
         call.op = reduce_op_of(options.reduceOp, kName);
         call.in.base = call.out.base = tensor.mutable_data_ptr();
         call.in.count = call.out.count = tensor.numel();
         const ProfiledRange range("collectives:all_reduce", tensor);
         return run_now(call, options.timeout);
     }
-    if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
+    if (tensor.layout() == at::kSparse)
+        return allreduce_sparse(tensors, options);
     Operation operation(Collective::all_reduce, OpType::ALLREDUCE, kName, "collectives:all_reduce");
     operation.set_reduce_op(options.reduceOp);
     void* data = operation.update(tensor, {kName, "tensor"});
@@ -80,6 +84,16 @@ WorkPtr C10dBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& o
     constexpr const char* kName = "broadcast";
     const at::Tensor& tensor = only(tensors, kName, "tensors");
     check_root_tensor(options.rootTensor, kName);
+    Call call;
+    if (!options.asyncOp && !is_special() && describe(tensor, &call) && options.rootRank >= 0 &&
+        options.rootRank < size_) {
+        call.kind = Collective::broadcast;
+        call.root = static_cast<int>(options.rootRank);
+        call.in.base = call.out.base = tensor.mutable_data_ptr();
+        call.in.count = call.out.count = tensor.numel();
+        const ProfiledRange range("collectives:broadcast", tensor);
+        return run_now(call, options.timeout);
+    }
     Operation operation(Collective::broadcast, OpType::BROADCAST, kName, "collectives:broadcast");
     operation.set_root(options.rootRank, size_);
     const Argument argument{kName, "tensor"};
@@ -255,7 +269,8 @@ namespace {
 std::vector<int64_t> split_counts(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
                                   const char* argument, const char* splits_argument) {
     constexpr const char* kName = "all_to_all_single";
-    COLLECTIVES_CHECK_VALUE(tensor.dim() > 0 || splits.empty(), kName, ": ", argument, " is a scalar and has no rows to split");
+    COLLECTIVES_CHECK_VALUE(tensor.dim() > 0 || splits.empty(), kName, ": ", argument,
+                            " is a scalar and has no rows to split");
     const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
     if (splits.empty()) {
         COLLECTIVES_CHECK_VALUE(rows % size == 0, kName, ": ", argument, " has ", rows,

@@ -33,20 +33,24 @@ void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     throw_c10d(communicator_->error());
     const auto timeout = options.timeout.count() < 0 ? options_->timeout : options.timeout;
     const int64_t deadline_ns = deadline_after(monotonic_ns(), std::chrono::nanoseconds(timeout).count());
-    if (size_ == 1) return;
+    if (size_ == 1)
+        return;
     std::vector<int> missing;
     throw_c10d(meet(*store_, "collectives/monitored/" + std::to_string(bootstrap_->generation()), ++meetings_, rank_,
                     size_, deadline_ns, &missing));
-    if (missing.empty()) return;
+    if (missing.empty())
+        return;
     const bool late = std::find(missing.begin(), missing.end(), rank_) != missing.end();
     const size_t unnamed = wait_all_ranks ? 0 : missing.size() - 1;
-    if (!wait_all_ranks) missing.resize(1);
-    throw_c10d(Status(Code::timeout,
-                      "group " + options_->group_name + ", rank " + std::to_string(rank_) + ": Rank" +
-                          (missing.size() > 1 ? "s " : " ") + join(missing, ", ") + " failed to pass monitoredBarrier in " +
-                          std::to_string(timeout.count()) + " ms" +
-                          (unnamed > 0 ? " (and " + std::to_string(unnamed) + " more; wait_all_ranks=True names them)" : "") +
-                          (late ? "; this rank came too late" : "")));
+    if (!wait_all_ranks)
+        missing.resize(1);
+    throw_c10d(
+        Status(Code::timeout,
+               "group " + options_->group_name + ", rank " + std::to_string(rank_) + ": Rank" +
+                   (missing.size() > 1 ? "s " : " ") + join(missing, ", ") + " failed to pass monitoredBarrier in " +
+                   std::to_string(timeout.count()) + " ms" +
+                   (unnamed > 0 ? " (and " + std::to_string(unnamed) + " more; wait_all_ranks=True names them)" : "") +
+                   (late ? "; this rank came too late" : "")));
 }
 
 void C10dBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
@@ -67,7 +71,8 @@ c10d::ErrorType C10dBackend::getError() {
 }
 
 void C10dBackend::abort() {
-    if (is_forked_child()) return;
+    if (is_forked_child())
+        return;
     const ReleaseGil no_gil;
     const std::string reason = "abort() was called on rank " + std::to_string(rank_);
     communicator_->abort(reason);
@@ -76,11 +81,13 @@ void C10dBackend::abort() {
         const std::lock_guard lock(sparse_mutex_);
         sparse = sparse_;
     }
-    if (sparse) sparse->abort(reason);
+    if (sparse)
+        sparse->abort(reason);
 }
 
 void C10dBackend::shutdown() {
-    if (is_forked_child()) return;
+    if (is_forked_child())
+        return;
     const ReleaseGil no_gil;
     std::shared_ptr<Communicator> sparse;
     {
@@ -99,7 +106,8 @@ BackendPtr C10dBackend::derive(const StorePtr& store, const c10::intrusive_ptr<c
                                std::vector<uint64_t> global_ranks, int rank, int size) const {
     auto own = c10::make_intrusive<C10dOptions>(*options_);
     if (options) {
-        if (const auto* given = dynamic_cast<const C10dOptions*>(options.get())) own = c10::make_intrusive<C10dOptions>(*given);
+        if (const auto* given = dynamic_cast<const C10dOptions*>(options.get()))
+            own = c10::make_intrusive<C10dOptions>(*given);
         own->timeout = options->timeout;
         own->group_name = options->group_name;
         own->group_desc = options->group_desc;
@@ -114,11 +122,13 @@ BackendPtr C10dBackend::split(const StorePtr& store, const std::vector<int>& ran
     std::vector<uint64_t> global;
     for (const int rank : ranks) {
         COLLECTIVES_CHECK_VALUE(rank >= 0 && rank < size_, "split: rank ", rank, " is not in this group of ", size_);
-        COLLECTIVES_CHECK_VALUE(std::count(ranks.begin(), ranks.end(), rank) == 1, "split: rank ", rank, " comes twice");
+        COLLECTIVES_CHECK_VALUE(std::count(ranks.begin(), ranks.end(), rank) == 1, "split: rank ", rank,
+                                " comes twice");
         global.push_back(global_rank(rank));
     }
     const auto me = std::find(ranks.begin(), ranks.end(), rank_);
-    if (me == ranks.end()) return nullptr;
+    if (me == ranks.end())
+        return nullptr;
     const std::string place = options_->group_name + ":split:" + join(ranks, "_");
     const StorePtr use = store ? store : StorePtr(c10::make_intrusive<c10d::PrefixStore>(place, store_));
     auto named = options;
@@ -142,16 +152,19 @@ BackendPtr C10dBackend::shrink(const std::vector<int64_t>& ranks_to_exclude, int
     std::vector<int> exclude;
     for (const int64_t rank : ranks_to_exclude) {
         COLLECTIVES_CHECK_VALUE(rank >= 0 && rank < size_, "shrink: rank ", rank, " is not in this group of ", size_);
-        COLLECTIVES_CHECK_VALUE(rank != rank_, "shrink: rank ", rank, " excludes itself; only those that stay may call");
+        COLLECTIVES_CHECK_VALUE(rank != rank_, "shrink: rank ", rank,
+                                " excludes itself; only those that stay may call");
         exclude.push_back(static_cast<int>(rank));
     }
     std::sort(exclude.begin(), exclude.end());
     exclude.erase(std::unique(exclude.begin(), exclude.end()), exclude.end());
-    if ((flags & kShrinkAbort) != 0) abort();
+    if ((flags & kShrinkAbort) != 0)
+        abort();
 
     const ReleaseGil no_gil;
     auto own = c10::make_intrusive<C10dOptions>(*options_);
-    if (options) own->timeout = options->timeout;
+    if (options)
+        own->timeout = options->timeout;
     own->group_name = options_->group_name + ":shrunk:" + std::to_string(++shrinks_);
     own->global_ranks_in_group.clear();
     for (int rank = 0; rank < size_; ++rank)
@@ -191,7 +204,8 @@ void C10dBackend::suspend() {
     update_special();
     sequence_before_ += communicator_->sequence();
     const std::lock_guard lock(sparse_mutex_);
-    if (sparse_) throw_c10d(sparse_->close(kCloseBound));
+    if (sparse_)
+        throw_c10d(sparse_->close(kCloseBound));
     sparse_.reset();
     throw_c10d(communicator_->close(kCloseBound));
 }

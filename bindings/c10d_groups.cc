@@ -105,12 +105,14 @@ WorkPtr C10dBackend::message(Tensors& tensors, OpType type, const char* name, co
     }
     if (request->done()) {
         const Code code = request->status().code();
-        if (code == Code::invalid_argument || code == Code::unsupported) throw_c10d(request->status());
+        if (code == Code::invalid_argument || code == Code::unsupported)
+            throw_c10d(request->status());
     }
     auto work = new_work(std::move(operation.completion));
     work->attach(std::move(request));
     if (is_special())
-        if (Block* block = open_block()) block->works.push_back(work);
+        if (Block* block = open_block())
+            block->works.push_back(work);
     return work;
 }
 
@@ -142,7 +144,8 @@ std::unique_ptr<C10dBackend::Block> C10dBackend::take_block() {
     std::unique_ptr<Block> block;
     {
         const std::lock_guard lock(block_mutex_);
-        if (block_ && block_->owner == std::this_thread::get_id()) block = std::move(block_);
+        if (block_ && block_->owner == std::this_thread::get_id())
+            block = std::move(block_);
     }
     update_special();
     return block;
@@ -174,7 +177,8 @@ WorkPtr C10dBackend::endCoalescing() {
         const RequestPtr request = communicator_->start_coalesced(calls, timeout_ns_of(block->timeout));
         for (const auto& work : block->deferred_works) work->attach(request);
     }
-    if (block->works.size() == 1) return block->works.front();
+    if (block->works.size() == 1)
+        return block->works.front();
     return GroupWork::of(rank_, std::move(block->works), ledger_);
 }
 

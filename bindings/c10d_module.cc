@@ -19,8 +19,17 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using BaseOptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
+/// A name of the public interface whose part this version does not have: saying nothing would be a silent fallback.
+void refuse(const py::object& value, const char* name, const char* part) {
+    COLLECTIVES_CHECK_VALUE(value.is_none(), "Options: ", name, " was given, but this version has no ", part);
+}
+
 OptionsPtr make_options(std::optional<Milliseconds> timeout, std::vector<std::string> transports, std::string algorithm,
-                        bool deterministic, int64_t staging_bytes) {
+                        bool deterministic, int64_t staging_bytes, const py::object& interface,
+                        const py::object& in_network, const py::object& compressor) {
+    refuse(interface, "interface", "transport between hosts");
+    refuse(in_network, "switch", "in-network aggregation");
+    refuse(compressor, "compressor", "compression");
     COLLECTIVES_CHECK_VALUE(!timeout || timeout->count() > 0, "Options: timeout must be positive");
     COLLECTIVES_CHECK_VALUE(staging_bytes >= 0, "Options: staging_bytes is ", staging_bytes, ", must not be negative");
     auto options = c10::make_intrusive<C10dOptions>(timeout.value_or(kBackendDefaultTimeout));
@@ -40,18 +49,21 @@ void bind_options(py::module_& module) {
         "transports : list of str\n    The transports that may be used, in order of preference; empty: all.\n"
         "algorithm : str\n    Used wherever it applies; empty: the planner chooses.\n"
         "deterministic : bool\n    Only algorithms that add in the order of the ranks.\n"
-        "staging_bytes : int\n    Shared staging memory of this group, bytes; 0: the node decides.\n\n"
-        "Raises\n------\nValueError\n    A timeout that is not positive, or a negative size.\n")
+        "staging_bytes : int\n    Shared staging memory of this group, bytes; 0: the node decides.\n"
+        "interface, switch, compressor\n    Must be None in this version.\n\n"
+        "Raises\n------\nValueError\n    A timeout that is not positive, a negative size, a part that is missing.\n")
         .def(py::init(&make_options), py::kw_only(), py::arg("timeout") = py::none(),
              py::arg("transports") = std::vector<std::string>(), py::arg("algorithm") = "",
-             py::arg("deterministic") = false, py::arg("staging_bytes") = 0)
+             py::arg("deterministic") = false, py::arg("staging_bytes") = 0, py::arg("interface") = py::none(),
+             py::arg("switch") = py::none(), py::arg("compressor") = py::none())
         .def_readwrite("transports", &C10dOptions::transports)
         .def_readwrite("algorithm", &C10dOptions::algorithm)
         .def_readwrite("deterministic", &C10dOptions::deterministic)
         .def_readwrite("staging_bytes", &C10dOptions::staging_bytes)
         .def_readwrite("group_desc", &C10dOptions::group_desc)
-        .def("copy", [](const C10dOptions& self) { return c10::make_intrusive<C10dOptions>(self); },
-             "An independent copy.");
+        .def(
+            "copy", [](const C10dOptions& self) { return c10::make_intrusive<C10dOptions>(self); },
+            "An independent copy.");
 }
 
 /// What c10d's own class for backends leaves out.
@@ -68,8 +80,9 @@ void bind_backend(py::module_& module) {
              "A new backend of all that call with this store.")
         .def("shrink", &C10dBackend::shrink, py::arg("ranks_to_exclude"), py::arg("shrink_flags") = 0,
              py::arg("opts_override") = BaseOptionsPtr(), NoGil(), "A new backend without these ranks.")
-        .def("supports_tensor_alloc", [](C10dBackend&, const at::Device& device) { return device.is_cpu(); },
-             py::arg("device"), "True for the CPU.")
+        .def(
+            "supports_tensor_alloc", [](C10dBackend&, const at::Device& device) { return device.is_cpu(); },
+            py::arg("device"), "True for the CPU.")
         .def("suspend", &C10dBackend::suspend, NoGil(), "Gives up the group's memory; collective.")
         .def("resume", &C10dBackend::resume, NoGil(), "Makes a suspended group usable again; collective.")
         .def("memory_stats", &C10dBackend::getMemoryStats, NoGil(), "Bytes of shared memory in use by this process.")
@@ -100,9 +113,9 @@ void bind_c10d(py::module_& module) {
     py::module_::import("torch._C._distributed_c10d"); // registers the base classes
     bind_options(module);
     bind_backend(module);
-    module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-               py::arg("name"), py::arg("global_ranks"), py::arg("options"), py::call_guard<py::gil_scoped_release>(),
-               "Joins a group; collective over the store.");
+    module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"),
+               py::arg("timeout"), py::arg("name"), py::arg("global_ranks"), py::arg("options"),
+               py::call_guard<py::gil_scoped_release>(), "Joins a group; collective over the store.");
     // Callbacks into Python must have ended before the interpreter does.
     py::module_::import("atexit").attr("register")(py::cpp_function([] {
         const py::gil_scoped_release no_gil;

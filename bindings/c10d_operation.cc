@@ -36,7 +36,8 @@ void check_writable(const at::Tensor& tensor, const Argument& argument) {
 
 /// Blocks of one size are said to be so, which spares the engine a look at each.
 void set_counts(const std::vector<int64_t>& counts, Blocks* blocks) {
-    if (counts.empty()) return;
+    if (counts.empty())
+        return;
     blocks->count = counts.front();
     const bool even = std::all_of(counts.begin(), counts.end(), [&](int64_t count) { return count == blocks->count; });
     blocks->counts = even ? nullptr : counts.data();
@@ -46,7 +47,8 @@ void set_counts(const std::vector<int64_t>& counts, Blocks* blocks) {
 
 std::string Argument::text() const {
     std::string text = std::string(operation) + ": " + name;
-    if (index >= 0) text += "[" + std::to_string(index) + "]";
+    if (index >= 0)
+        text += "[" + std::to_string(index) + "]";
     return text;
 }
 
@@ -60,10 +62,11 @@ DType check_tensor(const at::Tensor& tensor, const Argument& argument) {
     COLLECTIVES_CHECK_VALUE(tensor.is_cpu(), argument.text(), " is on ", tensor.device().str(),
                             ": this version of collectives moves CPU tensors only; pass tensor.cpu(), or give this "
                             "device another backend (\"cpu:collectives,cuda:nccl\")");
-    COLLECTIVES_CHECK_VALUE(tensor.layout() == at::kStrided, argument.text(), " has layout ",
-                            c10::str(tensor.layout()), ", expected a dense tensor (sparse ones: all_reduce only)");
-    COLLECTIVES_CHECK_VALUE(tensor.has_storage(), argument.text(),
-                            " has no memory of its own (a wrapper such as DTensor or FakeTensor); pass its local tensor");
+    COLLECTIVES_CHECK_VALUE(tensor.layout() == at::kStrided, argument.text(), " has layout ", c10::str(tensor.layout()),
+                            ", expected a dense tensor (sparse ones: all_reduce only)");
+    COLLECTIVES_CHECK_VALUE(
+        tensor.has_storage(), argument.text(),
+        " has no memory of its own (a wrapper such as DTensor or FakeTensor); pass its local tensor");
     const std::optional<DType> dtype = dtype_of(tensor.scalar_type());
     COLLECTIVES_CHECK_VALUE(dtype.has_value(), argument.text(), " has dtype ", c10::toString(tensor.scalar_type()),
                             ", which is not supported; view it as an integer dtype of the same width to move its bits");
@@ -87,8 +90,7 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op, const char* operation) {
     return ReduceOp::sum;
 }
 
-Operation::Operation(Collective kind, c10d::OpType type, const char* operation, const char* title)
-    : name_(operation) {
+Operation::Operation(Collective kind, c10d::OpType type, const char* operation, const char* title) : name_(operation) {
     call_.kind = kind;
     completion.type = type;
     completion.title = title;
@@ -96,9 +98,11 @@ Operation::Operation(Collective kind, c10d::OpType type, const char* operation, 
 
 void Operation::set_reduce_op(const c10d::ReduceOp& op) {
     call_.op = reduce_op_of(op, name_);
-    if (call_.op != ReduceOp::premul_sum) return;
+    if (call_.op != ReduceOp::premul_sum)
+        return;
     const auto* factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-    COLLECTIVES_CHECK_VALUE(factor != nullptr, name_, ": op PREMUL_SUM carries no factor; make it with "
+    COLLECTIVES_CHECK_VALUE(factor != nullptr, name_,
+                            ": op PREMUL_SUM carries no factor; make it with "
                             "torch.distributed._make_nccl_premul_sum(factor)");
     if (!factor->tensor_factor.defined()) {
         call_.factor_re = factor->double_factor;
@@ -131,7 +135,8 @@ void Operation::check_dtype(const at::Tensor& tensor, const Argument& argument) 
 void* Operation::read(const at::Tensor& tensor, const Argument& argument) {
     check_dtype(tensor, argument);
     completion.inputs.push_back(tensor);
-    if (is_plain(tensor)) return const_cast<void*>(tensor.const_data_ptr());
+    if (is_plain(tensor))
+        return const_cast<void*>(tensor.const_data_ptr());
     completion.held.push_back(packed_values(tensor));
     return completion.held.back().mutable_data_ptr();
 }
@@ -139,7 +144,8 @@ void* Operation::read(const at::Tensor& tensor, const Argument& argument) {
 void* Operation::write(const at::Tensor& tensor, const Argument& argument) {
     check_dtype(tensor, argument);
     completion.outputs.push_back(tensor);
-    if (is_plain(tensor)) return tensor.mutable_data_ptr();
+    if (is_plain(tensor))
+        return tensor.mutable_data_ptr();
     check_writable(tensor, argument);
     completion.unpack.emplace_back(tensor, packed_room(tensor));
     return completion.unpack.back().second.mutable_data_ptr();
@@ -149,7 +155,8 @@ void* Operation::update(const at::Tensor& tensor, const Argument& argument) {
     check_dtype(tensor, argument);
     completion.inputs.push_back(tensor);
     completion.outputs.push_back(tensor);
-    if (is_plain(tensor)) return tensor.mutable_data_ptr();
+    if (is_plain(tensor))
+        return tensor.mutable_data_ptr();
     check_writable(tensor, argument);
     completion.unpack.emplace_back(tensor, packed_values(tensor));
     return completion.unpack.back().second.mutable_data_ptr();

@@ -93,16 +93,20 @@ at::Tensor sum_sparse(Communicator& communicator, const at::Tensor& mine, bool a
     value_sizes[0] = all_rows.numel() / std::max<int64_t>(1, mine.sparse_dim());
     const bool is_half = at::isReducedFloatingType(values.scalar_type());
     at::Tensor summands = all_values.view(value_sizes);
-    if (is_half) summands = summands.to(at::kFloat);
-    at::Tensor sum = at::_sparse_coo_tensor_unsafe(all_rows.view({value_sizes[0], mine.sparse_dim()}).t(), summands,
-                                                   mine.sizes()).coalesce();
-    if (average) sum._values().div_(communicator.world_size());
+    if (is_half)
+        summands = summands.to(at::kFloat);
+    at::Tensor sum =
+        at::_sparse_coo_tensor_unsafe(all_rows.view({value_sizes[0], mine.sparse_dim()}).t(), summands, mine.sizes())
+            .coalesce();
+    if (average)
+        sum._values().div_(communicator.world_size());
     return is_half ? sum.to(values.scalar_type()) : sum;
 }
 
 Communicator& C10dBackend::sparse_communicator() {
     const std::lock_guard lock(sparse_mutex_);
-    if (!sparse_) throw_c10d(communicator_->split(0, rank_, communicator_->config().name + ":sparse", &sparse_));
+    if (!sparse_)
+        throw_c10d(communicator_->split(0, rank_, communicator_->config().name + ":sparse", &sparse_));
     return *sparse_;
 }
 
@@ -132,14 +136,15 @@ WorkPtr C10dBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
     completion.outputs = {tensor};
     auto work = c10::make_intrusive<TaskWork>(rank_, std::move(completion), ledger_);
     work->set_sequence(communicator.sequence() + 1);
-    work->set_abort([backend = c10::intrusive_ptr<C10dBackend>::unsafe_reclaim_from_nonowning(this)] {
-        backend->abort();
-    });
-    TaskWork::run(work, sparse_queue_, [tensor, average, sparse = sparse_, timeout_ns = timeout_ns_of(options.timeout)] {
-        const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        tensor.copy_(sum_sparse(*sparse, tensor, average, timeout_ns))._coalesced_(true);
-    });
-    if (options.asyncOp) return work;
+    work->set_abort(
+        [backend = c10::intrusive_ptr<C10dBackend>::unsafe_reclaim_from_nonowning(this)] { backend->abort(); });
+    TaskWork::run(work, sparse_queue_,
+                  [tensor, average, sparse = sparse_, timeout_ns = timeout_ns_of(options.timeout)] {
+                      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+                      tensor.copy_(sum_sparse(*sparse, tensor, average, timeout_ns))._coalesced_(true);
+                  });
+    if (options.asyncOp)
+        return work;
     work->wait(kNoTimeout);
     return nullptr;
 }

@@ -24,12 +24,14 @@ const char* title_if_profiled(const Completion& completion) {
 }
 
 c10d::WorkResult result_of(const Status& status) {
-    if (status.ok()) return c10d::WorkResult::SUCCESS;
+    if (status.ok())
+        return c10d::WorkResult::SUCCESS;
     return status.code() == Code::timeout ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
 }
 
 void settle(const FuturePtr& future, c10::IValue value, const std::exception_ptr& error) {
-    if (!future) return;
+    if (!future)
+        return;
     if (error)
         future->setError(error);
     else
@@ -43,7 +45,8 @@ int64_t timeout_ns_of(std::chrono::milliseconds timeout) {
 }
 
 std::exception_ptr c10d_exception_of(const Status& status) {
-    if (status.ok()) return nullptr;
+    if (status.ok())
+        return nullptr;
     try {
         // Ctrl-C belongs to the thread that waits; everybody else sees an operation that failed.
         throw_c10d(status.code() == Code::interrupted ? Status(Code::aborted, status.message()) : status);
@@ -56,7 +59,8 @@ std::exception_ptr c10d_exception_of(const Status& status) {
 // ---- Ledger ---------------------------------------------------------------------------------------------------------
 
 void Ledger::end() {
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1)
+        return;
     const std::lock_guard lock(mutex_);
     idle_.notify_all();
 }
@@ -82,13 +86,14 @@ void Ledger::call_hook(std::shared_ptr<c10d::WorkInfo> info) {
 void Ledger::wait_idle() {
     const ReleaseGil no_gil;
     std::unique_lock lock(mutex_);
-    idle_.wait(lock, [this] { return pending_.load(std::memory_order_acquire) == 0; });
+    idle_.wait(lock, [this] { return idle(); });
 }
 
 // ---- Completion -----------------------------------------------------------------------------------------------------
 
 void Completion::finish() {
-    if (unpack.empty()) return;
+    if (unpack.empty())
+        return;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (auto& [strided, packed] : unpack) strided.copy_(packed);
 }
@@ -106,15 +111,18 @@ void Completion::add(Completion other) {
 // ---- ProfiledRange --------------------------------------------------------------------------------------------------
 
 ProfiledRange::ProfiledRange(const char* title) : record_(at::RecordScope::USER_SCOPE) {
-    if (record_.isActive()) begin(title, {});
+    if (record_.isActive())
+        begin(title, {});
 }
 
 ProfiledRange::ProfiledRange(const char* title, const at::Tensor& input) : record_(at::RecordScope::USER_SCOPE) {
-    if (record_.isActive()) begin(title, input);
+    if (record_.isActive())
+        begin(title, input);
 }
 
 ProfiledRange::ProfiledRange(const Completion& completion) : record_(at::RecordScope::USER_SCOPE) {
-    if (record_.isActive()) begin(completion.title, completion.inputs);
+    if (record_.isActive())
+        begin(completion.title, completion.inputs);
 }
 
 void ProfiledRange::begin(const char* title, c10::ArrayRef<at::Tensor> inputs) {
@@ -126,8 +134,8 @@ void ProfiledRange::begin(const char* title, c10::ArrayRef<at::Tensor> inputs) {
 // ---- WorkBase -------------------------------------------------------------------------------------------------------
 
 WorkBase::WorkBase(int rank, Completion completion, std::shared_ptr<Ledger> ledger)
-    : Work(rank, completion.type, title_if_profiled(completion), completion.inputs),
-      completion_(std::move(completion)), ledger_(std::move(ledger)) {
+    : Work(rank, completion.type, title_if_profiled(completion), completion.inputs), completion_(std::move(completion)),
+      ledger_(std::move(ledger)) {
     ledger_->begin();
 }
 
@@ -166,7 +174,8 @@ void WorkBase::conclude(std::exception_ptr error, c10d::WorkResult result, int64
 }
 
 void WorkBase::report(int64_t duration_ns) {
-    if (!ledger_->has_hook()) return;
+    if (!ledger_->has_hook())
+        return;
     const auto now = std::chrono::steady_clock::now();
     const auto span = std::chrono::nanoseconds(duration_ns);
     ledger_->call_hook(std::make_shared<c10d::WorkInfo>(retrieveOpType(), sequence_, now - span, now,
@@ -182,7 +191,8 @@ FuturePtr WorkBase::getFuture() {
     const std::lock_guard lock(end_mutex_);
     if (!future_) {
         future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-        if (concluded_) settle(future_, c10::IValue(completion_.outputs), exception());
+        if (concluded_)
+            settle(future_, c10::IValue(completion_.outputs), exception());
     }
     return future_;
 }
@@ -191,7 +201,8 @@ FuturePtr WorkBase::getFutureResult() {
     const std::lock_guard lock(end_mutex_);
     if (!result_future_) {
         result_future_ = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
-        if (concluded_) settle(result_future_, c10::IValue(static_cast<int64_t>(work_result_)), nullptr);
+        if (concluded_)
+            settle(result_future_, c10::IValue(static_cast<int64_t>(work_result_)), nullptr);
     }
     return result_future_;
 }
@@ -212,7 +223,8 @@ bool WorkBase::await_conclusion() {
     cv_.wait(lock, [this] { return completed_; });
     const std::exception_ptr error = exception_;
     lock.unlock();
-    if (error) std::rethrow_exception(error);
+    if (error)
+        std::rethrow_exception(error);
     return true;
 }
 
@@ -241,11 +253,12 @@ bool RequestWork::wait(std::chrono::milliseconds timeout) {
     if (attached_.load(std::memory_order_acquire)) {
         if (!request_->done()) {
             const Status status = request_->wait(timeout_ns_of(timeout));
-            if (status.code() == Code::interrupted || (!status.ok() && !request_->done())) throw_c10d(status);
+            if (status.code() == Code::interrupted || (!status.ok() && !request_->done()))
+                throw_c10d(status);
         }
     } else {
         TORCH_CHECK(isCompleted(), "collectives: this operation belongs to a coalescing block that has not ended yet: "
-                    "wait for the block's work, after the block");
+                                   "wait for the block's work, after the block");
     }
     return await_conclusion();
 }
@@ -258,7 +271,8 @@ int RequestWork::sourceRank() const {
 }
 
 void RequestWork::abort() {
-    if (attached_.load(std::memory_order_acquire)) request_->abort();
+    if (attached_.load(std::memory_order_acquire))
+        request_->abort();
 }
 
 // ---- GroupWork ------------------------------------------------------------------------------------------------------
@@ -282,8 +296,10 @@ void GroupWork::member_ended(const std::exception_ptr& error) {
     std::exception_ptr first;
     {
         const std::lock_guard lock(count_mutex_);
-        if (error && !first_error_) first_error_ = error;
-        if (--left_ > 0) return;
+        if (error && !first_error_)
+            first_error_ = error;
+        if (--left_ > 0)
+            return;
         first = first_error_;
     }
     int64_t longest_ns = 0;
@@ -327,7 +343,8 @@ bool TaskWork::wait(std::chrono::milliseconds timeout) {
         const int64_t slice_ns = std::min(kSlice, deadline_ns - monotonic_ns());
         {
             std::unique_lock lock(mutex_);
-            if (cv_.wait_for(lock, std::chrono::nanoseconds(slice_ns), [this] { return completed_; })) break;
+            if (cv_.wait_for(lock, std::chrono::nanoseconds(slice_ns), [this] { return completed_; }))
+                break;
         }
         if (signal_raised()) {
             abort();

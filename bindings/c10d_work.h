@@ -34,6 +34,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
     void begin() { pending_.fetch_add(1, std::memory_order_relaxed); }
     void end();
+    bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
     /// One hook a group, called once for every operation that ended, in the order in which they ended.
     void set_hook(Hook hook);
@@ -55,10 +56,10 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 /// What has to stay alive while an operation runs, and be done when it ends.
 struct Completion {
     c10d::OpType type = c10d::OpType::UNKNOWN;
-    const char* title = nullptr;      // of the profiler's range: "collectives:all_reduce"
-    std::vector<at::Tensor> inputs;   // the caller's
-    std::vector<at::Tensor> outputs;  // the caller's: the work's result
-    std::vector<at::Tensor> held;     // packed copies that the engine reads
+    const char* title = nullptr;                           // of the profiler's range: "collectives:all_reduce"
+    std::vector<at::Tensor> inputs;                        // the caller's
+    std::vector<at::Tensor> outputs;                       // the caller's: the work's result
+    std::vector<at::Tensor> held;                          // packed copies that the engine reads
     std::vector<std::pair<at::Tensor, at::Tensor>> unpack; // (the caller's strided tensor, its packed stand-in)
 
     /// Copies packed results into the caller's strided tensors.

@@ -32,7 +32,8 @@ struct CallbackExecutor::State {
             ++idle;
             const bool woken = wake.wait_for(lock, kIdle, [this] { return stopping || !tasks.empty(); });
             --idle;
-            if (stopping || !woken) break;
+            if (stopping || !woken)
+                break;
             Task task = std::move(tasks.front());
             tasks.pop_front();
             lock.unlock();
@@ -54,9 +55,11 @@ CallbackExecutor& CallbackExecutor::instance() {
 
 void CallbackExecutor::post(Task task) {
     State& state = *state_;
-    if (state.owner != getpid()) return; // forked: the threads are the parent's, and the lock may be held for ever
+    if (state.owner != getpid())
+        return; // forked: the threads are the parent's, and the lock may be held for ever
     const std::lock_guard lock(state.mutex);
-    if (state.stopping) return;
+    if (state.stopping)
+        return;
     state.tasks.push_back(std::move(task));
     if (state.idle >= state.tasks.size()) {
         state.wake.notify_one();
@@ -70,7 +73,8 @@ void CallbackExecutor::post(Task task) {
 
 void CallbackExecutor::stop(int64_t bound_ns) {
     State& state = *state_;
-    if (state.owner != getpid()) return;
+    if (state.owner != getpid())
+        return;
     std::deque<Task> dropped;
     std::unique_lock lock(state.mutex);
     state.stopping = true;
@@ -107,7 +111,8 @@ void SerialQueue::post(Task task) {
     {
         const std::lock_guard lock(state_->mutex);
         state_->tasks.push_back(std::move(task));
-        if (std::exchange(state_->running, true)) return;
+        if (std::exchange(state_->running, true))
+            return;
     }
     CallbackExecutor::instance().post([keep = state_] { keep->drain(); });
 }

@@ -125,7 +125,8 @@ py::dict library_info() {
     info["simd_targets"] = targets;
     py::list transports;
     for (int i = 0; i < kTransportCount; ++i)
-        if (kTransports[i].between_processes && !kTransports[i].wraps) transports.append(kTransports[i].name);
+        if (kTransports[i].between_processes && !kTransports[i].wraps)
+            transports.append(kTransports[i].name);
     info["transports"] = py::tuple(transports);
     return info;
 }

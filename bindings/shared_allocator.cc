@@ -14,23 +14,27 @@ namespace collectives {
 namespace {
 
 void free_shared(void* data) {
-    if (data == nullptr) return;
+    if (data == nullptr)
+        return;
     Node* node = nullptr;
     // The memory came from the node, so there is one. After its shutdown the heap still takes memory back.
-    if (process_node(&node).ok()) node->deallocate(data);
+    if (process_node(&node).ok())
+        node->deallocate(data);
 }
 
 class SharedAllocator final : public c10::Allocator {
   public:
     c10::DataPtr allocate(size_t bytes) override {
         const c10::Device device(c10::DeviceType::CPU);
-        if (bytes == 0) return {nullptr, nullptr, &free_shared, device};
+        if (bytes == 0)
+            return {nullptr, nullptr, &free_shared, device};
         Node* node = nullptr;
         throw_c10d(process_node(&node));
         void* data = node->allocate(bytes);
         if (data == nullptr)
             TORCH_CHECK_WITH(OutOfMemoryError, false, "collectives: no room for ", bytes, " bytes in the shared heap (",
-                             node->heap_used_bytes(), " bytes are in use); free tensors made by collectives.empty or "
+                             node->heap_used_bytes(),
+                             " bytes are in use); free tensors made by collectives.empty or "
                              "allocateTensor, or configure a larger heap");
         return {data, data, &free_shared, device};
     }
@@ -45,7 +49,9 @@ c10::Allocator* shared_allocator() {
     return allocator;
 }
 
-std::shared_ptr<c10::Allocator> shared_allocator_handle() { return {shared_allocator(), [](c10::Allocator*) {}}; }
+std::shared_ptr<c10::Allocator> shared_allocator_handle() {
+    return {shared_allocator(), [](c10::Allocator*) {}};
+}
 
 at::Tensor empty_shared(int64_t count, at::ScalarType dtype) {
     const std::array<int64_t, 1> sizes = {count};

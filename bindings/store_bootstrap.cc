@@ -25,7 +25,8 @@ Status interrupted() { return {Code::interrupted, "interrupted while waiting for
 
 Status store_failed(const char* what) {
     return {Code::peer_failed, std::string("the store of the process group failed (the process that hosts it may have "
-                                           "ended): ") + what};
+                                           "ended): ") +
+                                   what};
 }
 
 /// Calls `f` and turns what a store throws into a Status. A Python store's KeyboardInterrupt stays set.
@@ -35,7 +36,8 @@ template <typename F> Status guarded(F&& f) {
         return {};
     } catch (py::error_already_set& error) {
         py::gil_scoped_acquire gil;
-        if (!error.matches(PyExc_KeyboardInterrupt)) return store_failed(error.what());
+        if (!error.matches(PyExc_KeyboardInterrupt))
+            return store_failed(error.what());
         error.restore();
         return interrupted();
     } catch (const c10::Error& error) {
@@ -71,12 +73,14 @@ Status find_missing(c10d::Store& store, const std::vector<std::string>& keys, st
     missing->clear();
     return guarded([&] {
         for (size_t i = 0; i < keys.size(); ++i)
-            if (!store.check({keys[i]})) missing->push_back(static_cast<int>(i));
+            if (!store.check({keys[i]}))
+                missing->push_back(static_cast<int>(i));
     });
 }
 
 std::vector<std::vector<uint8_t>> read_all(c10d::Store& store, const std::vector<std::string>& keys) {
-    if (store.hasExtendedApi()) return store.multiGet(keys);
+    if (store.hasExtendedApi())
+        return store.multiGet(keys);
     std::vector<std::vector<uint8_t>> values;
     values.reserve(keys.size());
     for (const std::string& key : keys) values.push_back(store.get(key));
@@ -105,7 +109,8 @@ std::vector<int> decode_ranks(const std::string& text) {
 } // namespace
 
 bool signal_raised() {
-    if (!Py_IsInitialized()) return false;
+    if (!Py_IsInitialized())
+        return false;
     const PyGILState_STATE state = PyGILState_Ensure();
     const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
     PyGILState_Release(state);
@@ -115,7 +120,8 @@ bool signal_raised() {
 ReleaseGil::ReleaseGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
 
 ReleaseGil::~ReleaseGil() {
-    if (state_ != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+    if (state_ != nullptr)
+        PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
 }
 
 Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, int64_t deadline_ns,
@@ -125,11 +131,16 @@ Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, i
     for (;;) {
         const int64_t left_ns = deadline_ns - monotonic_ns();
         bool there = false;
-        COLLECTIVES_RETURN_IF_ERROR(wait_slice(store, keys, std::clamp<int64_t>(left_ns, kMillisecond, kSlice), &there));
-        if (there) return {};
-        if (signal_raised()) return interrupted();
-        if (watch) COLLECTIVES_RETURN_IF_ERROR(watch());
-        if (monotonic_ns() < deadline_ns) continue;
+        COLLECTIVES_RETURN_IF_ERROR(
+            wait_slice(store, keys, std::clamp<int64_t>(left_ns, kMillisecond, kSlice), &there));
+        if (there)
+            return {};
+        if (signal_raised())
+            return interrupted();
+        if (watch)
+            COLLECTIVES_RETURN_IF_ERROR(watch());
+        if (monotonic_ns() < deadline_ns)
+            continue;
         COLLECTIVES_RETURN_IF_ERROR(find_missing(store, keys, missing));
         return missing->empty() ? Status() : Status(Code::timeout, "keys of the store did not appear in time");
     }
@@ -141,7 +152,8 @@ StoreBootstrap::StoreBootstrap(StorePtr store, int rank, int world_size, std::st
       global_ranks_(std::move(global_ranks)) {}
 
 Status StoreBootstrap::begin() {
-    if (generation_ > 0) return {};
+    if (generation_ > 0)
+        return {};
     return guarded([&] { generation_ = store_->add("collectives/generation/" + std::to_string(rank_), 1); });
 }
 
@@ -151,7 +163,8 @@ std::string StoreBootstrap::key(int rank) const {
 
 std::string StoreBootstrap::name_of(int rank) const {
     const auto index = static_cast<size_t>(rank);
-    if (index >= global_ranks_.size() || global_ranks_[index] == rank) return std::to_string(rank);
+    if (index >= global_ranks_.size() || global_ranks_[index] == rank)
+        return std::to_string(rank);
     return std::to_string(rank) + " (global rank " + std::to_string(global_ranks_[index]) + ")";
 }
 
@@ -209,13 +222,15 @@ Status meet(c10d::Store& store, const std::string& prefix, uint64_t number, int 
     for (int peer = 0; peer < world_size; ++peer) keys.push_back(base + std::to_string(peer));
     COLLECTIVES_RETURN_IF_ERROR(guarded([&] { store.set(keys[static_cast<size_t>(rank)], bytes_of("here")); }));
     const Status waited = wait_for_keys(store, keys, deadline_ns, missing);
-    if (!waited.ok() && waited.code() != Code::timeout) return waited;
+    if (!waited.ok() && waited.code() != Code::timeout)
+        return waited;
 
     // The first to conclude decides for all. The others only read, so that nobody can blame another list.
     int64_t order = 0;
     const std::string verdict = base + "verdict";
     COLLECTIVES_RETURN_IF_ERROR(guarded([&] { order = store.add(base + "concluded", 1); }));
-    if (order == 1) return guarded([&] { store.set(verdict, bytes_of(encode_ranks(*missing) + ";")); });
+    if (order == 1)
+        return guarded([&] { store.set(verdict, bytes_of(encode_ranks(*missing) + ";")); });
     std::vector<int> unused;
     COLLECTIVES_RETURN_IF_ERROR(wait_for_keys(store, {verdict}, deadline_after(monotonic_ns(), 10 * kSecond), &unused));
     return guarded([&] { *missing = decode_ranks(text_of(store.get(verdict))); });

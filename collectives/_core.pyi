@@ -333,6 +333,9 @@ class Options(_C10dBase.Options):
         algorithm: str = "",
         deterministic: bool = False,
         staging_bytes: int = 0,
+        interface: None = None,
+        switch: None = None,
+        compressor: None = None,
     ) -> None: ...
     transports: list[str]
     algorithm: str

@@ -365,6 +365,9 @@ def test_options():
         collectives.Options(timeout=datetime.timedelta(seconds=-1))
     with pytest.raises(TypeError):
         collectives.Options(no_such_option=1)
+    for name in ("interface", "switch", "compressor"):
+        with pytest.raises(ValueError, match=f"{name} was given, but this version has no"):
+            collectives.Options(**{name: "x"})
 
 
 def unknown_algorithm(rank, world_size):

@@ -274,6 +274,22 @@ def shared_tensors(rank, world_size):
     assert group.allocate_tensor(0, dtype=torch.int8, device=CPU).numel() == 0
 
 
+def dropped(rank, world_size):
+    """A group that nobody destroyed goes with its last work, not before."""
+    part = backend().split(None, [0, 1])
+    tensors = [torch.full((200_000,), float(rank)) for _ in range(4)]
+    works = [part.allreduce([tensor]) for tensor in tensors]
+    del part
+    gc.collect()
+    for work in works:
+        work.wait()
+    assert all((tensor == 1).all() for tensor in tensors)
+
+
+def test_a_dropped_group_ends_what_it_began():
+    run_ranks(dropped, 2)
+
+
 def test_tensors_in_shared_memory():
     run_ranks(shared_tensors, 2)
 
