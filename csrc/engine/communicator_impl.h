@@ -131,7 +131,7 @@ class CommunicatorImpl final : public Communicator {
     RequestPtr start_packed(const std::vector<Call>& calls, size_t first, size_t last, int64_t timeout_ns);
     Status fail(Status status, int culprit, const Call* call);
     Status agree();
-    Status time_call(const Call& call, const PlannerConfig& planner, double* ns);
+    Status time_call(const Call& call, const PlannerConfig& planner, int repeats, double* ns);
     Status measure(bool can_pull, Tuning* tuning);
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
     Status timeout_error(int64_t timeout_ns);

@@ -15,11 +15,12 @@ namespace collectives {
 struct PlannerConfig {
     const Algorithm* forced = nullptr;
     kernels::Store stage_store = kernels::Store::plain;
-    int64_t piece_bytes = 256 << 10;            // staged by a rank in one phase
-    int64_t mapped_from_bytes = 128 << 10;      // from here ranks ask whether all have mapped memory
-    int64_t pull_move_from_bytes = INT64_MAX;   // blocks from here are pulled (all_gather, all_to_all, broadcast)
-    int64_t pull_reduce_from_bytes = INT64_MAX; // likewise (all_reduce's shares, reduce_scatter)
-    int64_t streaming_from_bytes = 4 << 20;     // from here the user's output is written past the caches
+    int64_t piece_bytes = 512 << 10;             // staged by a rank in one phase
+    int64_t mapped_from_bytes = 128 << 10;       // from here ranks ask whether all have mapped memory
+    int64_t pull_move_from_bytes = INT64_MAX;    // blocks from here are pulled (all_gather, all_to_all, broadcast)
+    int64_t pull_scatter_from_bytes = INT64_MAX; // likewise, of reduce_scatter
+    int64_t pull_reduce_from_bytes = INT64_MAX;  // likewise, all_reduce's shares
+    int64_t streaming_from_bytes = 4 << 20;      // from here the user's output is written past the caches
 };
 
 /// The planner: a pure function of shape and config. Never null for a valid call.

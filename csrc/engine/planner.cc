@@ -65,7 +65,9 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
     s.piece_bytes = config.piece_bytes;
     s.scaled = reduces(call.kind) && call.op == ReduceOp::premul_sum;
     s.stage_store = config.stage_store;
-    s.pull_from_bytes = reduces(call.kind) ? config.pull_reduce_from_bytes : config.pull_move_from_bytes;
+    s.pull_from_bytes = call.kind == Collective::reduce_scatter ? config.pull_scatter_from_bytes
+                        : reduces(call.kind)                    ? config.pull_reduce_from_bytes
+                                                                : config.pull_move_from_bytes;
     int64_t whole =
         s.bytes() * (call.kind == Collective::all_gather || call.kind == Collective::reduce_scatter ? world_size : 1);
     if (call.kind == Collective::all_to_all)
