@@ -97,6 +97,8 @@ test-torch: build  ## the torch wheel's own distributed_test over this backend
 
 soak: build  ## random operations and faults for SOAK_MINUTES
 	$(PY) tests/soak/run.py --minutes $(SOAK_MINUTES)
+	$(call native,$(NATIVE),)
+	$(NATIVE)/tests/cpp/collectives_simulation --minutes $(SOAK_MINUTES) --first $$(date +%s)
 
 lint: build  ## ruff, mypy and clang-format, as the tidy tests run them
 	$(PY) -m pytest tests/tidy -q
