@@ -7,6 +7,7 @@ owner closes.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
 import faulthandler
@@ -199,6 +200,7 @@ def _load_main(path: str) -> None:
 
 # ---- a rank ----------------------------------------------------------------------------------------------------------
 
+_stores: collections.Counter[str] = collections.Counter()  # made so far, by purpose
 _rank: tuple[int, int, float, str] | None = None  # rank, world size, timeout in seconds, directory
 
 
@@ -216,11 +218,16 @@ def current() -> tuple[int, int, float]:
 
 
 def store(purpose: str) -> Any:
-    """Return a store in which the ranks of this run meet; another purpose is another store."""
+    """Return a store in which the ranks of this run meet; another purpose, or another call, is another store.
+
+    No two share a file, and none removes its file: a FileStore that counts its users deletes the file under whoever
+    has just opened it again, who then reads for ever (torch 2.13).
+    """
     import torch.distributed as dist
 
     assert _rank is not None
-    file = dist.FileStore(os.path.join(_rank[3], f"store-{purpose}"), _rank[1])
+    _stores[purpose] += 1
+    file = dist.FileStore(os.path.join(_rank[3], f"store-{purpose}-{_stores[purpose]}"))
     file.set_timeout(datetime.timedelta(seconds=_rank[2]))
     return file
 

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from collectives import config
 
 _groups_made = 0  # stores are reused within a job: each group has its own prefix, counted alike on all ranks
+_job_stores: dict[str, Any] = {}  # the meeting file of a job, by path
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,11 @@ def _meeting_of(launch: Launch, timeout: float, environ: Mapping[str, str], trie
         return MpiMeeting(comm)
     path = _job_file(launch, tried)
     if path is not None:
-        store = dist.FileStore(path, launch.world_size)
+        # One for the life of the process: the last user's end deletes the file, and a rank that had just opened it again
+        # for a second communicator would read for ever (torch 2.13).
+        if path not in _job_stores:
+            _job_stores[path] = dist.FileStore(path, launch.world_size)
+        store = _job_stores[path]
         store.set_timeout(datetime.timedelta(seconds=timeout))
         return _prefixed(store)
     return None
