@@ -142,8 +142,8 @@ def _meeting_of(launch: Launch, timeout: float, environ: Mapping[str, str], trie
         return MpiMeeting(comm)
     path = _job_file(launch, tried)
     if path is not None:
-        # One for the life of the process: the last user's end deletes the file, and a rank that had just opened it again
-        # for a second communicator would read for ever (torch 2.13).
+        # One for the life of the process: the last user's end deletes the file, and a rank that had just opened it
+        # again for a second communicator would read for ever (torch 2.13).
         if path not in _job_stores:
             _job_stores[path] = dist.FileStore(path, launch.world_size)
         store = _job_stores[path]
