@@ -148,6 +148,7 @@ class C10dBackend final : public c10d::Backend {
                       std::vector<uint64_t> global_ranks, int rank, int size) const;
     uint64_t global_rank(int rank) const;
     Communicator& sparse_communicator();
+    std::string next_meeting();
     bool is_forked_child() const;
 
     const std::shared_ptr<StoreBootstrap> bootstrap_;
@@ -160,7 +161,9 @@ class C10dBackend final : public c10d::Backend {
     uint64_t sequence_before_ = 0; // operations before the last resume()
     std::mutex block_mutex_;
     std::unique_ptr<Block> block_; // guarded by block_mutex_
-    std::atomic<uint64_t> meetings_{0};
+    std::mutex meeting_mutex_;
+    uint64_t meeting_sequence_ = 0; // of the last monitored barrier; guarded by meeting_mutex_
+    uint64_t meeting_ = 0;          // monitored barriers since that collective; guarded by meeting_mutex_
     std::atomic<uint64_t> shrinks_{0};
     std::mutex sparse_mutex_;
     std::shared_ptr<Communicator> sparse_; // made by the first sparse operation; guarded by sparse_mutex_

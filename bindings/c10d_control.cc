@@ -28,6 +28,17 @@ std::string join(const std::vector<int>& ranks, const char* separator) {
 
 // ---- debugging ------------------------------------------------------------------------------------------------------
 
+/// Where the next monitored barrier meets in the store. The number of the last collective is part of it, so that ranks
+/// that missed a meeting are in step again after the next collective.
+std::string C10dBackend::next_meeting() {
+    const std::lock_guard lock(meeting_mutex_);
+    const uint64_t sequence = getSequenceNumberForGroup();
+    meeting_ = sequence == meeting_sequence_ ? meeting_ + 1 : 1;
+    meeting_sequence_ = sequence;
+    return "collectives/monitored/" + std::to_string(bootstrap_->generation()) + "/" + std::to_string(sequence) + "." +
+           std::to_string(meeting_);
+}
+
 void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
     check_active();
     throw_c10d(communicator_->error());
@@ -36,8 +47,7 @@ void C10dBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     if (size_ == 1)
         return;
     std::vector<int> missing;
-    throw_c10d(meet(*store_, "collectives/monitored/" + std::to_string(bootstrap_->generation()), ++meetings_, rank_,
-                    size_, deadline_ns, &missing));
+    throw_c10d(meet(*store_, next_meeting(), rank_, size_, deadline_ns, &missing));
     if (missing.empty())
         return;
     const bool late = std::find(missing.begin(), missing.end(), rank_) != missing.end();

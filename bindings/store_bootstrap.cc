@@ -213,11 +213,11 @@ std::unique_ptr<Bootstrap> StoreBootstrap::sub(const std::string& name, const st
                                             name, std::move(global));
 }
 
-Status meet(c10d::Store& store, const std::string& prefix, uint64_t number, int rank, int world_size,
-            int64_t deadline_ns, std::vector<int>* missing) {
+Status meet(c10d::Store& store, const std::string& place, int rank, int world_size, int64_t deadline_ns,
+            std::vector<int>* missing) {
     missing->clear();
     const ReleaseGil no_gil;
-    const std::string base = prefix + "/" + std::to_string(number) + "/";
+    const std::string base = place + "/";
     std::vector<std::string> keys;
     for (int peer = 0; peer < world_size; ++peer) keys.push_back(base + std::to_string(peer));
     COLLECTIVES_RETURN_IF_ERROR(guarded([&] { store.set(keys[static_cast<size_t>(rank)], bytes_of("here")); }));

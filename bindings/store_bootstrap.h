@@ -56,10 +56,11 @@ class StoreBootstrap final : public Bootstrap {
 Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, int64_t deadline_ns,
                      std::vector<int>* missing, const std::function<Status()>& watch = {});
 
-/// Says that this rank came to meeting `number`, and waits for the others. Every rank that takes part, early or late,
-/// gets the same `missing` (empty: all came): whoever gives up first writes the list that counts for all.
-Status meet(c10d::Store& store, const std::string& prefix, uint64_t number, int rank, int world_size,
-            int64_t deadline_ns, std::vector<int>* missing);
+/// Says that this rank came to the meeting at `place` in the store, and waits for the others. Every rank that takes
+/// part, early or late, gets the same `missing` (empty: all came): whoever gives up first writes the list that counts for
+/// all. A place serves one meeting.
+Status meet(c10d::Store& store, const std::string& place, int rank, int world_size, int64_t deadline_ns,
+            std::vector<int>* missing);
 
 /// Runs Python's signal handlers if this is the main thread; true when one raised (Ctrl-C). Its error stays set in this
 /// thread, for throw_c10d of an interrupted status.

@@ -41,7 +41,8 @@ def culprits(rank, world_size, wait_all_ranks):
         with pytest.raises(dist.DistBackendError, match="failed to pass monitoredBarrier in 500 ms") as caught:
             dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=0.5), wait_all_ranks=wait_all_ranks)
         message = str(caught.value)
-    dist.barrier()  # the group goes on
+    dist.barrier()  # the group goes on, and those that missed the meeting are in step again
+    dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
     return message
 
 
@@ -55,13 +56,15 @@ def test_1_monitored_barrier_names_one_list_on_every_rank(wait_all_ranks):
 
 def late_comer(rank, world_size):
     group = dist.group.WORLD
+    store = group.get_group_store()
     if rank == 1:
-        dist.barrier()  # the other has given up by now
+        store.wait(["given up"], datetime.timedelta(seconds=50))
     with pytest.raises(dist.DistBackendError, match="Rank 1 failed to pass") as caught:
         group.monitored_barrier(datetime.timedelta(seconds=0.3))
-    if rank == 0:
-        dist.barrier()
+    store.set("given up", "1")
     assert ("this rank came too late" in str(caught.value)) == (rank == 1)
+    dist.barrier()
+    group.monitored_barrier(datetime.timedelta(seconds=20))
 
 
 def test_1_a_rank_that_comes_late_gets_the_same_list():
