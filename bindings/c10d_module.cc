@@ -72,6 +72,9 @@ void bind_backend(py::module_& module) {
     py::class_<C10dBackend, c10d::Backend, c10::intrusive_ptr<C10dBackend>>(
         module, "C10dBackend", "The backend of a process group, as ``group._get_backend(device)`` returns it.")
         .def_property_readonly("options", &C10dBackend::options, "The group's Options (live, not a copy).")
+        .def(
+            "describe", [](C10dBackend& self) { return self.communicator().describe_group(); },
+            "What the group runs on and why, on one line.")
         .def("get_error", &C10dBackend::getError, NoGil(), "The first failure as torch's ErrorType.")
         .def("_set_default_timeout", &C10dBackend::setTimeout, py::arg("timeout"), NoGil())
         .def("split", &C10dBackend::split, py::arg("store"), py::arg("ranks"), py::arg("opts") = BaseOptionsPtr(),

@@ -125,6 +125,64 @@ PyObject* exception(PyObject* object, PyObject*) {
     return exception_of(communicator_of(object)->communicator->error());
 }
 
+// ---- for people -----------------------------------------------------------------------------------------------------
+
+PyObject* describe_group(PyObject* object, PyObject*) {
+    return PyUnicode_FromString(communicator_of(object)->communicator->describe_group().c_str());
+}
+
+bool parse_name(PyObject* value, const char* what, std::string* out) {
+    const char* text = PyUnicode_Check(value) ? PyUnicode_AsUTF8(value) : nullptr;
+    if (text == nullptr) {
+        PyErr_Format(PyExc_TypeError, "%s: expected its name as a str", what);
+        return false;
+    }
+    *out = text;
+    return true;
+}
+
+bool parse_collective(PyObject* value, Collective* out) {
+    std::string name, names;
+    if (!parse_name(value, "collective", &name))
+        return false;
+    for (int i = 0; i < kCollectiveCount; ++i) {
+        *out = static_cast<Collective>(i);
+        if (name == collective_name(*out))
+            return true;
+        names += (i > 0 ? ", " : "") + std::string(collective_name(*out));
+    }
+    PyErr_Format(PyExc_ValueError, "collective: none is named '%s'; there are %s", name.c_str(), names.c_str());
+    return false;
+}
+
+bool parse_dtype_name(PyObject* value, DType* out) {
+    std::string name;
+    if (!parse_name(value, "dtype", &name))
+        return false;
+    for (const DTypeInfo& row : kDTypes) {
+        *out = row.dtype;
+        if (name == row.name)
+            return true;
+    }
+    PyErr_Format(PyExc_ValueError, "dtype: none is named '%s'; `collectives info` lists them", name.c_str());
+    return false;
+}
+
+Signature plan_signature{"describe_plan", 3, 5, {"collective", "dtype", "count", "op", "root"}};
+
+PyObject* describe_plan(PyCommunicator* self, PyObject** values) {
+    Call call;
+    int64_t root = 0;
+    if (!parse_collective(values[0], &call.kind) || !parse_dtype_name(values[1], &call.dtype) ||
+        !parse_integer(values[2], "count", 0, INT64_MAX / 16 / self->world_size, &call.in.count) ||
+        !parse_op(values[3], &call) ||
+        (values[4] != nullptr && !parse_integer(values[4], "root", 0, self->world_size - 1, &root)))
+        return nullptr;
+    call.root = static_cast<int>(root);
+    call.out.count = call.in.count;
+    return PyUnicode_FromString(self->communicator->describe_plan(call).c_str());
+}
+
 // ---- properties -----------------------------------------------------------------------------------------------------
 
 PyObject* get_name(PyObject* object, void*) {
@@ -193,6 +251,11 @@ void fill_method_table() {
                                "abort($self, reason=None)\n--\n\nFail the group, on this rank and on its peers."));
     table.push_back(method_row("close", &fast_method<close_signature, &close_group>,
                                "close($self, timeout=None)\n--\n\nEnd the group and let go of its memory."));
+    table.push_back(method_row("describe_plan", &fast_method<plan_signature, &describe_plan>,
+                               "describe_plan($self, collective, dtype, count, op='sum', root=0)\n--\n\n"
+                               "What would run for a call: each algorithm on a line."));
+    table.push_back({"describe", &describe_group, METH_NOARGS,
+                     "describe($self)\n--\n\nWhat the group runs on and why, on one line."});
     table.push_back({"exception", &exception, METH_NOARGS,
                      "exception($self)\n--\n\nThe first failure of the group; None while it works."});
     table.push_back({nullptr, nullptr, 0, nullptr});
@@ -214,7 +277,8 @@ PyGetSetDef properties[] = {
 
 bool add_communicator_type(PyObject* module) {
     if (!intern_call_signatures() || !intern_message_signatures() || !split_signature.intern() ||
-        !shrink_signature.intern() || !abort_signature.intern() || !close_signature.intern())
+        !shrink_signature.intern() || !plan_signature.intern() || !abort_signature.intern() ||
+        !close_signature.intern())
         return false;
     fill_method_table();
     PyType_Slot slots[] = {

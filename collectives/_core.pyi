@@ -304,6 +304,14 @@ class Communicator:
         """End the group: waits, 10 s by default, for operations under way, then lets go of its memory. Idempotent."""
     def exception(self) -> BaseException | None:
         """The first failure of the group; None while it works."""
+    def describe(self) -> str:
+        """What the group runs on and why, on one line: transport, staging, from where blocks are pulled."""
+    def describe_plan(self, collective: str, dtype: str, count: int, op: ReduceOp = "sum", root: int = 0) -> str:
+        """What would run for a call, one algorithm a line, those taken with a star.
+
+        `count` is the elements of one block: of the whole array for all_reduce, reduce and broadcast, of one rank's
+        share for the others. Nothing is sent.
+        """
 
 def create_communicator(
     type: type[_C],
@@ -349,6 +357,7 @@ class C10dBackend(_C10dBase):
 
     @property
     def options(self) -> Options: ...
+    def describe(self) -> str: ...
     def get_error(self) -> ErrorType: ...
     def _set_default_timeout(self, timeout: datetime.timedelta) -> None: ...
     def split(self, store: Store | None, ranks: list[int], opts: Any = None) -> C10dBackend | None: ...

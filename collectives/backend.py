@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from collectives import log
 from collectives._core import C10dBackend, Options
 from collectives._core import create_backend as _create_backend
 
@@ -34,7 +35,7 @@ def create_backend(options: Any, backend_options: Options | None) -> C10dBackend
     TypeError
         If ``pg_options`` were made for another backend.
     ValueError
-        If an option names something that does not exist.
+        If an option names something that does not exist, or an environment variable does not parse.
     torch.distributed.DistBackendError
         If a rank does not come before the timeout (the message names it), or has another version of the library.
     """
@@ -43,7 +44,8 @@ def create_backend(options: Any, backend_options: Options | None) -> C10dBackend
             f'pg_options for the backend "collectives" must be collectives.Options, '
             f"not {type(backend_options).__module__}.{type(backend_options).__qualname__}"
         )
-    return _create_backend(
+    log.configure()
+    backend = _create_backend(
         store=options.store,
         rank=options.group_rank,
         size=options.group_size,
@@ -52,3 +54,6 @@ def create_backend(options: Any, backend_options: Options | None) -> C10dBackend
         global_ranks=list(options.global_ranks_in_group),
         options=backend_options,
     )
+    if log.enabled():
+        log.group_made(options.group_id, options.group_rank, options.group_size, backend.describe())
+    return backend

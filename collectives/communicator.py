@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import collectives._core as _core
-from collectives import _rendezvous, config
+from collectives import _rendezvous, config, log
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -115,7 +115,8 @@ class Communicator(_core.Communicator):
         algorithm: str = "",
         deterministic: bool = False,
     ) -> Self:
-        return _core.create_communicator(
+        log.configure()
+        communicator = _core.create_communicator(
             cls,
             meeting,
             rank,
@@ -126,6 +127,9 @@ class Communicator(_core.Communicator):
             algorithm=algorithm,
             deterministic=deterministic,
         )
+        if log.enabled():
+            log.group_made(name, rank, world_size, communicator.describe())
+        return communicator
 
     def __enter__(self) -> Self:
         return self

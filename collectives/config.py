@@ -146,14 +146,6 @@ STORE = Variable[tuple[str, int] | None](
     "Where the ranks of a job meet in `Communicator.from_env` under mpirun or srun; rank 0 listens there. By default "
     "MASTER_ADDR and MASTER_PORT, else mpi4py, else a file on the one host.",
 )
-INTERFACE = Variable[str | None](
-    "COLLECTIVES_INTERFACE",
-    parse_text,
-    None,
-    "name or address",
-    "The network interface to listen on and to connect from (`eth0`), or its address. By default the one that routes "
-    "to the store.",
-)
 SECRET = Variable[str | None](
     "COLLECTIVES_SECRET",
     parse_text,
@@ -162,12 +154,14 @@ SECRET = Variable[str | None](
     "The job's secret, the same on all ranks. A connection must prove that it holds it, and the random key that the "
     "process it connects to put into the job's store, before anything else is read. By default the key alone.",
 )
-LOG = Variable(
+LOG = Variable[str | None](
     "COLLECTIVES_LOG",
     parse_choice("error", "warning", "info", "debug"),
-    "warning",
+    None,
     "error, warning, info or debug",
-    "What is logged to stderr. `info` says once what was chosen (transport, algorithm) and why.",
+    "Print the log to stderr from this level on. `info` says once what a group runs on and why (transport, staging, "
+    "what was measured), `debug` for every group. By default warnings and errors, or what the program's own "
+    "configuration of Python's logger `collectives` says.",
 )
 SPIN_US = Variable[int | None](
     "COLLECTIVES_SPIN_US",
@@ -202,7 +196,6 @@ HEAP_BYTES = Variable(
 VARIABLES: tuple[Variable, ...] = (
     TIMEOUT_S,
     STORE,
-    INTERFACE,
     SECRET,
     LOG,
     SPIN_US,

@@ -26,7 +26,7 @@ def test_unset_and_empty_give_the_default() -> None:
         (config.STAGING_BYTES, "512 KiB", 512 * 1024),
         (config.STAGING_BYTES, "2M", 2 * 1024 * 1024),
         (config.LOG, "debug", "debug"),
-        (config.INTERFACE, " eth0 ", "eth0"),
+        (config.SECRET, " once upon a time ", "once upon a time"),
     ],
 )
 def test_text_is_parsed(variable: config.Variable, text: str, value: object) -> None:
@@ -44,6 +44,7 @@ def test_text_is_parsed(variable: config.Variable, text: str, value: object) -> 
         (config.STORE, "fe80::1:80", "host:port"),
         (config.SPIN_US, "-1", "whole number of microseconds"),
         (config.STREAMING_STORES, "maybe", "auto, on, off"),
+        (config.LOG, "loud", "error, warning, info, debug"),
         (config.STAGING_BYTES, "5MiB", "between 64 KiB and 4 MiB"),
         (config.STAGING_BYTES, "4 megs", "size in bytes"),
     ],

@@ -87,7 +87,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     /// Collectives issued so far (the number of the last one; 0 before the first).
     virtual uint64_t sequence() const = 0;
 
-    /// One line on what would run and why, for `collectives info --plan`.
+    /// One line on what this group runs on and why: transport, staging, what was measured. For the log.
+    virtual std::string describe_group() const = 0;
+
+    /// Lines on what would run for a call, one for each algorithm, for `collectives info --plan`. Buffers may be null.
     virtual std::string describe_plan(const Call& call) const = 0;
 };
 

@@ -268,22 +268,4 @@ Status CommunicatorImpl::close(int64_t timeout_ns) {
     return status;
 }
 
-std::string CommunicatorImpl::describe_plan(const Call& call) const {
-    Shape shape = shape_of(call, config_.rank, config_.world_size, group_->half_bytes(), planner_);
-    std::string text = describe(call, config_.rank) + ":";
-    for (int i = 0; i < kAlgorithmCount; ++i) {
-        const Algorithm& row = *kAlgorithms[i];
-        if (row.kind != call.kind)
-            continue;
-        bool chosen = &row == choose_algorithm(shape, planner_);
-        text += std::string("\n  ") + (chosen ? "* " : "  ") + row.name + ": " + row.cost;
-        if (row.mapped)
-            text +=
-                wants_notes(shape, planner_) ? " (taken when all ranks' buffers are shared memory)" : " (too small)";
-        else if (!row.applies(shape))
-            text += " (does not apply)";
-    }
-    return text;
-}
-
 } // namespace collectives

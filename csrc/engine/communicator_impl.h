@@ -107,6 +107,7 @@ class CommunicatorImpl final : public Communicator {
     Status close(int64_t timeout_ns) override;
     void set_timeout(int64_t timeout_ns) override { timeout_ns_.store(timeout_ns); }
     uint64_t sequence() const override { return issued_.load(std::memory_order_relaxed); }
+    std::string describe_group() const override;
     std::string describe_plan(const Call& call) const override;
 
     /// For the progress engine: advances the queue without waiting. True when something moved.
