@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "algorithms/call.h"
 #include "base/clock.h"
 #include "bindings/py_communicator.h"
 #include "bindings/py_request.h"
@@ -178,6 +179,13 @@ PyObject* describe_plan(PyCommunicator* self, PyObject** values) {
         !parse_op(values[3], &call) ||
         (values[4] != nullptr && !parse_integer(values[4], "root", 0, self->world_size - 1, &root)))
         return nullptr;
+    const bool reduces = call.kind == Collective::all_reduce || call.kind == Collective::reduce ||
+                         call.kind == Collective::reduce_scatter;
+    if (reduces && !supports(call.op, call.dtype)) {
+        PyErr_Format(PyExc_ValueError, "%s: %s", collective_name(call.kind),
+                     std::string(why_unsupported(call.op, call.dtype)).c_str());
+        return nullptr;
+    }
     call.root = static_cast<int>(root);
     call.out.count = call.in.count;
     return PyUnicode_FromString(self->communicator->describe_plan(call).c_str());

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <vector>
 
+#include "algorithms/call.h"
 #include "bindings/communicator.h"
 #include "bindings/errors.h"
 #include "bindings/shared_allocator.h"
@@ -123,6 +124,9 @@ py::dict library_info() {
     py::list targets;
     for (const std::string_view name : kernels::targets()) targets.append(std::string(name));
     info["simd_targets"] = targets;
+    py::list collectives;
+    for (int i = 0; i < kCollectiveCount; ++i) collectives.append(collective_name(static_cast<Collective>(i)));
+    info["collectives"] = collectives;
     py::list transports;
     for (int i = 0; i < kTransportCount; ++i)
         if (kTransports[i].between_processes && !kTransports[i].wraps)
@@ -141,7 +145,8 @@ Status process_node(Node** out) {
 void bind_process(py::module_& module) {
     module.def("empty", &empty, py::arg("sizes"), py::arg("dtype"), "A zeroed tensor that peers can reach.");
     module.def("node_info", &node_info, "Whether this process has a node, and how much shared memory it uses.");
-    module.def("library_info", &library_info, "Versions and the SIMD targets.");
+    module.def("library_info", &library_info,
+               "Versions, the SIMD targets, and the names of the collectives and transports.");
     module.def("dtype_table", &dtype_table, "(name, bytes, reduce operations) of every dtype.");
 }
 

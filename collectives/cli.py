@@ -10,8 +10,8 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import torch
 
@@ -36,6 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="versions, host, cores, transports, and the table of dtypes")
     info.add_argument("--json", action="store_true", help="for programs")
+    info.add_argument(
+        "--plan",
+        nargs=2,
+        metavar=("COLLECTIVE", "SIZE"),
+        help="instead: which algorithms a call would take here, such as `--plan all_reduce 4MiB`; the size is that of "
+        "the whole vector (the output of all_gather and gather, the input of the others)",
+    )
+    info.add_argument("--ranks", type=int, default=2, help="with --plan: on how many ranks (1 to 64; default 2)")
+    info.add_argument("--dtype", default="float32", help="with --plan: the elements (default float32)")
+    info.add_argument("--op", default="sum", help="with --plan: the reduce operation (default sum)")
     commands.add_parser(
         "bench",
         help="measure this library against its peers; the arguments are those of bench/run.py",
@@ -46,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_bench(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if known.plan is not None:
+        return show_plan(known, parser.error)
     facts = gather_facts()
     print(json.dumps(facts, indent=2) if known.json else format_facts(facts))
     return 0
@@ -95,6 +107,42 @@ def format_facts(facts: dict[str, Any]) -> str:
         marks = "  ".join(("yes" if op in row["ops"] else "-").ljust(len(op)) for op in ops)
         lines.append(f"{name:<15}{row['bytes']:>5}  {marks}".rstrip())
     return "\n".join(lines)
+
+
+def show_plan(options: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> int:
+    """Print which algorithms a call would take on this machine.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        plan (collective, size), ranks, dtype, op, json.
+    refuse : callable
+        Ends the command with a message when they make no sense.
+    """
+    from collectives import _core, _plan, testing
+
+    collective, size = options.plan
+    element_bytes = {name: width for name, width, _ in _core.dtype_table()}
+    known = _core.library_info()["collectives"]
+    if collective not in known:
+        refuse(f"--plan: no collective is named {collective!r}; there are {', '.join(known)}")
+    if options.dtype not in element_bytes:
+        refuse(f"--dtype: none is named {options.dtype!r}; there are {', '.join(element_bytes)}")
+    if not 1 <= options.ranks <= 64:
+        refuse(f"--ranks: {options.ranks} is not within 1 to 64")
+    try:
+        size_bytes = _plan.parse_size(size)
+        count = _plan.count_of(collective, size_bytes, element_bytes[options.dtype], options.ranks)
+    except ValueError as error:
+        refuse(f"--plan {collective} {size}: {error}")
+    try:
+        answer = _plan.ask(collective, count, options.dtype, options.op, options.ranks)
+    except testing.RanksFailed as error:
+        reasons = [str(reason) for reason in error.errors.values() if reason is not None]
+        print(f"collectives info --plan: {reasons[0] if reasons else error}", file=sys.stderr)
+        return 1
+    print(json.dumps(answer, indent=2) if options.json else f"{answer['plan']}\n{answer['group']}")
+    return 0
 
 
 def _first_seen(facts: dict[str, Any]) -> Any:
