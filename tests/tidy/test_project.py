@@ -63,6 +63,19 @@ def test_every_requirement_is_pinned() -> None:
             assert not requirement or re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", requirement), f"{path}: {line}"
 
 
+def test_what_the_tests_need_is_installed_for_them() -> None:
+    pinned = {
+        line.partition("==")[0].lower()
+        for path in files("requirements", suffixes={".txt"})
+        for line in (ROOT / path).read_text().splitlines()
+    }
+    wrong = []
+    for path in files("tests", suffixes={".py"}):
+        for marks in re.findall(r"^@pytest\.mark\.needs\(([^)]*)\)", (ROOT / path).read_text(), re.MULTILINE):
+            wrong += [f"{path}: {name}" for name in re.findall(r'"(\w+)"', marks) if name.lower() not in pinned]
+    assert not wrong, f"skipped everywhere, since requirements/ lacks them: {wrong}"
+
+
 def test_the_configuration_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == config.to_markdown(), "run `make docs`"
 
@@ -76,6 +89,13 @@ def test_every_variable_is_in_the_table() -> None:
             if name not in known:
                 wrong.append(f"{path}: {name}")
     assert not wrong, f"variables without a row in collectives/config.py: {wrong}"
+
+
+def test_every_variable_of_the_table_is_read() -> None:
+    texts = [(ROOT / path).read_text() for path in files("collectives", suffixes={".py"}) if path.name != "config.py"]
+    constants = {name for name, value in vars(config).items() if isinstance(value, config.Variable)}
+    unread = [name for name in sorted(constants) if not any(f"config.{name}.read(" in text for text in texts)]
+    assert not unread, f"documented, but nothing reads them: {unread}"
 
 
 def test_only_the_table_reads_the_environment() -> None:
