@@ -128,6 +128,7 @@ Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
     if (int dead = group_->dead_member(); dead >= 0)
         return fail(Status(Code::peer_failed, group_->name_of(dead) + " died"), dead, &call);
     operation_.begin(call, planner_, issued_.fetch_add(1, std::memory_order_relaxed) + 1);
+    record_counts(call, operation_.sequence());
     Operation::State state = operation_.advance();
     if (state == Operation::State::blocked) {
         Status trouble_found;
@@ -148,7 +149,7 @@ Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
         }
     }
     if (state == Operation::State::failed)
-        return fail(operation_.failure(), operation_.culprit(), nullptr);
+        return operation_failed();
     return {};
 }
 

@@ -131,6 +131,9 @@ class CommunicatorImpl final : public Communicator {
     void enqueue(const std::shared_ptr<CollectiveRequest>& request);
     RequestPtr start_packed(const std::vector<Call>& calls, size_t first, size_t last, int64_t timeout_ns);
     Status fail(Status status, int culprit, const Call* call);
+    void record_counts(const Call& call, uint64_t sequence);
+    Status operation_failed();
+    Status mismatch_error(int q);
     Status agree();
     Status time_call(const Call& call, const PlannerConfig& planner, int repeats, double* ns);
     Status measure(bool can_pull, Tuning* tuning);

@@ -131,11 +131,12 @@ bool CommunicatorImpl::advance_queue(std::vector<EndedCollective>* ended) {
                     head->before_();
                 operation_started_ns_ = monotonic_ns();
                 operation_.begin(head->call_, planner_, head->sequence());
+                record_counts(head->call_, head->sequence());
             }
             state = operation_.advance();
             moved |= state != Operation::State::blocked || group_->phase() != phase;
             if (state == Operation::State::failed)
-                (void)fail(operation_.failure(), operation_.culprit(), nullptr);
+                (void)operation_failed();
         }
         if (state == Operation::State::blocked)
             break;

@@ -15,6 +15,7 @@ constexpr uint64_t kSegmentMagic = 0x31304c4c4f43ull; // "COLL01"
 constexpr uint32_t kWireVersion = 1;
 constexpr int kLinePayloadBytes = 48;
 constexpr int kFailureTextBytes = 424;
+constexpr int kCountsRecorded = 4; // of the first ranks
 
 enum class ProcessState : uint32_t { alive = 1, leaving = 2 };
 
@@ -44,10 +45,12 @@ static_assert(sizeof(PhaseLine) == 64);
 /// What this rank called, for the error texts of a mismatch. Relaxed words: read only after something went wrong.
 struct alignas(64) CallRecord {
     std::atomic<uint64_t> sequence;
-    std::atomic<uint64_t> what; // kind | dtype << 8 | op << 16 | root << 24
-    std::atomic<int64_t> count; // elements; -1: uneven
-    std::atomic<uint64_t> counts_hash;
+    std::atomic<uint64_t> what;      // kind | dtype << 8 | op << 16 | root << 24
+    std::atomic<int64_t> count;      // elements of the largest block
+    std::atomic<uint64_t> counts_of; // the sequence number of the call that had these uneven counts:
+    std::atomic<int64_t> counts[kCountsRecorded];
 };
+static_assert(sizeof(CallRecord) == 64);
 constexpr int kCallRecords = 4;
 
 /// Written once, by a rank that fails or closes the group; `code` last.
