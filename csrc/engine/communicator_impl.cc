@@ -136,8 +136,11 @@ Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
         int64_t timeout = timeout_or_default(timeout_ns), deadline = deadline_after(operation_started_ns_, timeout);
         bool moved = engine_.wait(
             [&] {
+                uint64_t phase = group_->phase();
                 state = operation_.advance();
-                return state != Operation::State::blocked;
+                return state != Operation::State::blocked ? Look::done
+                       : group_->phase() != phase         ? Look::moved
+                                                          : Look::nothing;
             },
             [&] {
                 trouble_found = trouble(deadline, timeout);
@@ -243,8 +246,8 @@ Status CommunicatorImpl::close(int64_t timeout_ns) {
         int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
         bool drained = engine_.wait(
             [&] {
-                engine_.pass();
-                return queued_.load() == 0;
+                bool moved = engine_.pass();
+                return queued_.load() == 0 ? Look::done : moved ? Look::moved : Look::nothing;
             },
             [&] {
                 engine_.look_around();

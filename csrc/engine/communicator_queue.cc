@@ -69,9 +69,8 @@ Status CollectiveRequest::drive_until_done(int64_t timeout_ns) {
     int64_t deadline = timeout_ns < 0 ? kForever : deadline_after(monotonic_ns(), timeout_ns);
     engine.wait(
         [&] {
-            if (!done())
-                engine.pass();
-            return done();
+            bool moved = !done() && engine.pass();
+            return done() ? Look::done : moved ? Look::moved : Look::nothing;
         },
         [&] {
             engine.look_around();
@@ -271,9 +270,8 @@ Status MessageRequest::drive_until_done(int64_t timeout_ns) {
     int64_t deadline = timeout_ns < 0 ? kForever : deadline_after(monotonic_ns(), timeout_ns);
     engine.wait(
         [&] {
-            if (!done())
-                engine.pass();
-            return done();
+            bool moved = !done() && engine.pass();
+            return done() ? Look::done : moved ? Look::moved : Look::nothing;
         },
         [&] {
             engine.look_around();

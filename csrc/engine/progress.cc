@@ -197,11 +197,11 @@ void ProgressEngine::thread_main() {
         }
         wait(
             [this] {
-                pass();
+                bool moved = pass();
                 if (helpers_.load() != 0)
-                    return true;
+                    return Look::done;
                 std::lock_guard<std::mutex> lock(mutex_);
-                return stopping_ || !has_work();
+                return stopping_ || !has_work() ? Look::done : moved ? Look::moved : Look::nothing;
             },
             [this] {
                 look_around();

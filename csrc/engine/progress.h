@@ -28,6 +28,9 @@ struct EndedCollective {
     Status status;
 };
 
+/// What an attempt to go on saw. `moved`: a step forward was made, though the end is not reached.
+enum class Look { nothing, moved, done };
+
 /// What the first group of a process measured; see tuning.cc.
 struct Tuning {
     bool known = false;
@@ -65,8 +68,9 @@ class ProgressEngine {
         ProgressEngine& engine_;
     };
 
-    /// Spins while `attempt` fails, yields a little where ranks outnumber cores, then sleeps on the node's bell in
-    /// slices. Returns true when attempt() did, false when check() (called at each slice) said stop.
+    /// Spins while `attempt` sees nothing, yields a little where ranks outnumber cores, then sleeps on the node's bell in
+    /// slices; starts over whenever something moved. Returns true when attempt() was done, false when check() (called
+    /// at each slice) said stop.
     template <class Attempt, class Check> bool wait(Attempt attempt, Check check, int64_t spin_ns);
     template <class Attempt, class Check> bool wait(Attempt attempt, Check check) {
         return wait(attempt, check, node_.config().spin_ns);
@@ -95,6 +99,8 @@ class ProgressEngine {
     void want_messages();
 
   private:
+    template <class Attempt> Look spin(Attempt& attempt, bool crowded, int64_t spin_ns);
+    template <class Attempt> Look sleep(Attempt& attempt);
     MessengerConfig messenger_config();
     void late_error(uint64_t id, const Status& status);
     void thread_main();
@@ -121,41 +127,52 @@ class ProgressEngine {
 constexpr int64_t kThreadSpinNs = 20 * kMicrosecond; // of the progress thread: the core belongs to the computation
 constexpr int64_t kSliceNs = 20 * kMillisecond;      // longest sleep between two looks at deadlines and signals
 
-template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt, Check check, int64_t spin_ns) {
-    const bool crowded = crowded_.load(std::memory_order_relaxed);
-    if (crowded)
-        spin_ns = 0;
-    int64_t start = 0;
-    for (;;) {
+template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowded, int64_t spin_ns) {
+    for (int64_t start = 0;;) {
         for (int i = 0; i < (crowded ? 8 : 64); ++i) {
-            if (attempt())
-                return true;
+            if (Look look = attempt(); look != Look::nothing)
+                return look;
             cpu_pause();
         }
         int64_t now = monotonic_ns();
         if (start == 0)
             start = now;
-        if (now - start >= spin_ns)
+        if (crowded || now - start >= spin_ns)
             break;
     }
-    if (crowded)
-        for (int i = 0; i < 8; ++i) {
-            sched_yield();
-            if (attempt())
-                return true;
-        }
+    for (int i = 0; crowded && i < 8; ++i) {
+        sched_yield();
+        if (Look look = attempt(); look != Look::nothing)
+            return look;
+    }
+    return Look::nothing;
+}
+
+template <class Attempt> Look ProgressEngine::sleep(Attempt& attempt) {
     SegmentHeader* header = node_.header();
-    for (int64_t looked = 0;;) {
-        header->sleepers.fetch_add(1, std::memory_order_seq_cst);
-        uint32_t bell = header->bell.load(std::memory_order_seq_cst);
-        bool there = attempt();
-        if (!there)
-            futex_wait(&header->bell, bell, kSliceNs);
-        header->sleepers.fetch_sub(1, std::memory_order_seq_cst);
-        if (there || attempt())
+    header->sleepers.fetch_add(1, std::memory_order_seq_cst);
+    uint32_t bell = header->bell.load(std::memory_order_seq_cst);
+    Look look = attempt();
+    if (look == Look::nothing)
+        futex_wait(&header->bell, bell, kSliceNs);
+    header->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    return look == Look::nothing ? attempt() : look;
+}
+
+template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt, Check check, int64_t spin_ns) {
+    const bool crowded = crowded_.load(std::memory_order_relaxed);
+    int64_t looked = 0;
+    for (bool spins = true;;) {
+        Look look = spins ? spin(attempt, crowded, spin_ns) : Look::nothing;
+        if (look == Look::nothing)
+            look = sleep(attempt);
+        if (look == Look::done)
             return true;
+        spins = look == Look::moved; // the next phase is as near as the first one was
         int64_t now = monotonic_ns();
-        if (now - looked >= kMillisecond) { // not at every ring: looking costs system calls
+        if (spins && looked == 0)
+            looked = now;
+        if (now - looked >= (spins ? kSliceNs : kMillisecond)) { // not at every ring: looking costs system calls
             looked = now;
             if (check())
                 return false;
