@@ -10,6 +10,34 @@
 
 namespace collectives {
 
+/// How a block travels where its memory is not mapped: staged with plain stores, staged with streaming stores, or pulled
+/// out of its owner's private memory by the kernel. The bits are the same; engine/ways.h measures which is faster.
+enum class Way : uint8_t { staged, streamed, pulled };
+constexpr int kWayCount = 3;
+
+/// Ways differ little below 16 KiB; from there every doubling of a block's bytes is a class of its own.
+constexpr int kWayClasses = 24;
+constexpr int64_t kWaysFromBytes = 16 << 10;
+inline int way_class(int64_t bytes) {
+    int bits = 64 - __builtin_clzll(uint64_t(bytes) | 1);
+    return std::min(bits - 15, kWayClasses - 1);
+}
+
+/// The way of every class: two bits each.
+class WayTable {
+  public:
+    WayTable() = default;
+    explicit WayTable(int64_t word) : word_(uint64_t(word)) {}
+    int64_t word() const { return int64_t(word_); }
+    Way of(int64_t bytes) const {
+        return bytes < kWaysFromBytes ? Way::staged : Way(word_ >> (2 * way_class(bytes)) & 3);
+    }
+    void set(int cls, Way way) { word_ = (word_ & ~(uint64_t(3) << (2 * cls))) | uint64_t(way) << (2 * cls); }
+
+  private:
+    uint64_t word_ = 0;
+};
+
 /// The facts of one call, the same on all ranks but for rank, counts of in and out, and the exchanged matrix's use.
 struct Shape {
     const Call* call = nullptr;
@@ -24,7 +52,8 @@ struct Shape {
     bool mapped_out = false;  // likewise output
     bool readable_in = false; // every rank's input is mapped by all, or can be pulled and is large enough for it to pay
     bool readable_out = false;           // likewise output
-    int64_t pull_from_bytes = INT64_MAX; // a block from here is pulled out of its owner's private memory
+    int64_t pull_from_bytes = INT64_MAX; // a block from here is pulled out of its owner's private memory, and
+    WayTable block_ways;                 // of a row with a table: those that this says
     int64_t own_place = 0;               // where this rank's input lies for pulling; 0: it must be staged
     const int64_t* matrix = nullptr;     // every rank's table words, once they are known
     bool scaled = false;                 // premul_sum: copies into staging scale, and the own share is staged too
@@ -75,8 +104,9 @@ struct Algorithm {
 extern const Algorithm* const kAlgorithms[];
 extern const int kAlgorithmCount;
 
-/// Words of one rank's table: the count of each block, then where its input lies (0: nowhere that peers can reach).
-inline int table_words(int world_size) { return world_size + 1; }
+/// Words of one rank's table: the count of each block, where its input lies (0: nowhere that peers can reach), and the
+/// ways of the blocks of the next call (rank 0's count).
+inline int table_words(int world_size) { return world_size + 2; }
 
 /// The row with this name, or null.
 const Algorithm* find_algorithm(const char* name);

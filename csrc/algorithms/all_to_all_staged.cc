@@ -15,7 +15,8 @@ int64_t slot(const Shape& s, int i) { return table_bytes(s) + i * piece(s) * s.e
 const int64_t* row(const Shape& s, int q) { return s.matrix + q * table_words(s.world_size); }
 /// Whether a block of `count` elements, from a rank whose input lies at `place`, is pulled by its receiver.
 bool is_pulled(const Shape& s, int64_t count, int64_t place) {
-    return place != 0 && count * s.element_bytes >= s.pull_from_bytes;
+    int64_t bytes = count * s.element_bytes;
+    return place != 0 && (bytes >= s.pull_from_bytes || s.block_ways.of(bytes) == Way::pulled);
 }
 
 int64_t phases(const Shape& s) {
@@ -60,8 +61,10 @@ void emit(const Shape& s, int64_t phase, PhaseSteps& out) {
         int64_t count = s.call->in.count_of(q);
         if (is_pulled(s, count, s.own_place))
             continue;
+        bool streamed = s.block_ways.of(count * s.element_bytes) == Way::streamed;
         Share p = piece_of(count, phase, piece(s));
-        out.copy(staging(s.rank, slot(s, q)), input(p.begin * s.element_bytes, q), p.count, s.stage_store);
+        out.copy(staging(s.rank, slot(s, q)), input(p.begin * s.element_bytes, q), p.count,
+                 streamed ? kernels::Store::streaming : s.stage_store);
     }
     out.end_of_writes();
     for (int d = 0; d < s.world_size && s.matrix != nullptr; ++d) take(s, (s.rank + d) % s.world_size, phase, out);

@@ -135,8 +135,8 @@ class CommunicatorImpl final : public Communicator {
     Status operation_failed();
     Status mismatch_error(int q);
     Status agree();
-    Status time_call(const Call& call, const PlannerConfig& planner, int repeats, double* ns);
-    Status measure(bool can_pull, Tuning* tuning);
+    Status measure_stores(Tuning* tuning);
+    void allow_ways(bool can_pull);
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
     Status timeout_error(int64_t timeout_ns);
     void look_at_messages();

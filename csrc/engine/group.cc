@@ -22,7 +22,7 @@ constexpr int64_t kLargestGrant = 1 << 20;
 constexpr uint64_t kNever = uint64_t(1) << 62; // a phase that nobody reaches
 
 int64_t smallest_grant(int world_size) {
-    int64_t half = (world_size + 1) * 64 + ((world_size + 1) * 8 + 63) / 64 * 64;
+    int64_t half = (world_size + 1) * 64 + ((world_size + 2) * 8 + 63) / 64 * 64;
     return std::max<int64_t>(1024, 2 * half);
 }
 

@@ -2,10 +2,12 @@
 // operation.h for the face.
 #include "engine/operation.h"
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace collectives {
 namespace {
@@ -50,7 +52,7 @@ int64_t place_of(LocalNode& node, const Blocks& blocks, int n, int64_t element_b
 
 constexpr int kMostRanks = 64;
 constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cache
-constexpr int kNoteWords = 2;                  // of the input and of the output
+constexpr int kNoteWords = 3;                  // of the input, of the output, and rank 0's choice of ways
 constexpr int64_t kNoteBytes = 64;
 
 } // namespace
@@ -73,7 +75,8 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
     scale_ = shape_.scaled ? kernels::scale_fn(call.dtype) : nullptr;
     index_ = 0;
     stage_ = Stage::write;
-    notes_ = wants_notes(shape_, config_);
+    schedule_way();
+    notes_ = way_ == Way::pulled || turn_.kind == Turn::decide || wants_notes(shape_, config_);
     if (notes_) {
         steps_.clear();
         steps_.wait = WaitFor::all;
@@ -81,6 +84,72 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
         return;
     }
     start_algorithm();
+}
+
+/// What this call does about ways: the same on all ranks, for all have made the same calls of this size.
+void Operation::schedule_way() {
+    turn_ = {};
+    way_ = Way::staged;
+    timed_ = waited_ = false;
+    if (std::popcount(config_.ways) < 2)
+        return;
+    if (call_->kind == Collective::all_to_all)
+        return schedule_blocks();
+    int64_t unit = pull_unit_bytes(shape_);
+    if (unit < kWaysFromBytes || !can_take_notes(shape_, config_))
+        return;
+    way_class_ = way_class(unit);
+    turn_ = chooser_.next_turn(call_->kind, way_class_, config_.ways);
+    take_way(turn_.kind == Turn::try_one ? turn_.way : agreed_[int(call_->kind)].of(unit));
+    timed_ = turn_.kind == Turn::try_one && group_.rank() == 0;
+    timed_way_ = way_;
+    first_wait_started_ns_ = 0;
+    if (timed_)
+        way_started_ns_ = monotonic_ns();
+}
+
+/// all_to_all: the blocks have sizes of their own, and the ranks know only theirs. All go by the ways that rank 0 showed
+/// with its last table; rank 0 times every call and counts it among those of its largest block.
+void Operation::schedule_blocks() {
+    shape_.block_ways = agreed_[int(call_->kind)];
+    int64_t largest = 0;
+    for (int q = 0; q < group_.size(); ++q) largest = std::max(largest, call_->in.count_of(q));
+    largest *= shape_.element_bytes;
+    timed_ = group_.rank() == 0 && largest >= kWaysFromBytes;
+    if (!timed_)
+        return;
+    way_class_ = way_class(largest);
+    timed_way_ = shape_.block_ways.of(largest);
+    first_wait_started_ns_ = 0;
+    way_started_ns_ = monotonic_ns();
+}
+
+void Operation::take_way(Way way) {
+    way_ = way;
+    if (way == Way::streamed || (config_.ways & way_bit(Way::staged)) == 0)
+        shape_.stage_store = kernels::Store::streaming;
+    else if (way == Way::staged)
+        shape_.stage_store = kernels::Store::plain;
+}
+
+/// How long peers took to arrive says nothing about the way: it is left out.
+void Operation::first_wait_is_over() {
+    waited_ = true;
+    if (first_wait_started_ns_ != 0)
+        way_started_ns_ += monotonic_ns() - first_wait_started_ns_;
+}
+
+void Operation::finish_way() {
+    int64_t ns = monotonic_ns() - way_started_ns_;
+    if (call_->kind != Collective::all_to_all) {
+        if ((timed_way_ == Way::pulled) == algorithm_->mapped) // else the buffers did not let it go that way
+            chooser_.record(call_->kind, way_class_, timed_way_, ns);
+        return;
+    }
+    chooser_.record(call_->kind, way_class_, timed_way_, ns);
+    Turn next = chooser_.next_turn(call_->kind, way_class_, config_.ways);
+    wanted_blocks_.set(way_class_, next.kind == Turn::try_one ? next.way
+                                                              : chooser_.best(call_->kind, way_class_, config_.ways));
 }
 
 void Operation::start_algorithm() {
@@ -116,8 +185,13 @@ Operation::State Operation::advance() {
             group_.publish(fingerprint_);
             stage_ = Stage::wait;
         }
-        if (!may_read())
+        if (!may_read()) {
+            if (timed_ && !waited_ && first_wait_started_ns_ == 0)
+                first_wait_started_ns_ = monotonic_ns();
             return failure_.ok() ? State::blocked : State::failed;
+        }
+        if (timed_ && !waited_)
+            first_wait_is_over();
         if (notes_) {
             read_notes();
             notes_ = false;
@@ -132,6 +206,8 @@ Operation::State Operation::advance() {
             return State::failed;
         if (++index_ >= phases_) {
             stage_ = Stage::idle;
+            if (timed_)
+                finish_way();
             return State::done;
         }
         emit();
@@ -167,7 +243,9 @@ void Operation::write_notes() {
     int n_in = call_->kind == Collective::reduce_scatter ? group_.size() : 1;
     int n_out = call_->kind == Collective::all_gather ? group_.size() : 1;
     int64_t words[kNoteWords] = {place_of(group_.node(), call_->in, n_in, shape_.element_bytes),
-                                 place_of(group_.node(), call_->out, n_out, shape_.element_bytes)};
+                                 place_of(group_.node(), call_->out, n_out, shape_.element_bytes), 0};
+    if (turn_.kind == Turn::decide && group_.rank() == 0)
+        words[2] = int64_t(chooser_.best(call_->kind, way_class_, config_.ways));
     std::memcpy(group_.staging_of(group_.rank(), group_.phase() + 1), words, sizeof words);
 }
 
@@ -183,8 +261,12 @@ void Operation::read_notes() {
         reachable_out = reachable_out && words[1] != 0;
         peer_in_[size_t(q)] = peer_buffer(q, words[0]);
         peer_out_[size_t(q)] = peer_buffer(q, words[1]);
+        if (turn_.kind == Turn::decide && q == 0) {
+            agreed_[int(call_->kind)].set(way_class_, Way(words[2]));
+            take_way(Way(words[2]));
+        }
     }
-    bool pays = pull_unit_bytes(shape_) >= shape_.pull_from_bytes;
+    bool pays = way_ == Way::pulled || pull_unit_bytes(shape_) >= shape_.pull_from_bytes;
     shape_.readable_in = shape_.mapped_in || (reachable_in && pays);
     shape_.readable_out = shape_.mapped_out || (reachable_out && pays);
 }
@@ -199,6 +281,7 @@ void Operation::write_table() {
     auto* table = reinterpret_cast<int64_t*>(group_.staging_of(group_.rank(), group_.phase() + 1));
     for (int q = 0; q < group_.size(); ++q) table[q] = call_->in.count_of(q);
     table[group_.size()] = shape_.own_place;
+    table[group_.size() + 1] = wanted_blocks_.word();
 }
 
 bool Operation::read_table() {
@@ -219,6 +302,7 @@ bool Operation::read_table() {
              q);
         return false;
     }
+    agreed_[int(call_->kind)] = WayTable(matrix_[size_t(n + 1)]); // rank 0's, from the next call on
     shape_.matrix = matrix_.data();
     phases_ = algorithm_->phases(shape_);
     emit(); // its reads depend on the table; what it writes is written

@@ -8,6 +8,7 @@
 
 #include "algorithms/algorithm.h"
 #include "engine/group.h"
+#include "engine/ways.h"
 
 namespace collectives {
 
@@ -17,9 +18,8 @@ struct PlannerConfig {
     kernels::Store stage_store = kernels::Store::plain;
     int64_t piece_bytes = 512 << 10;             // staged by a rank in one phase
     int64_t mapped_from_bytes = 128 << 10;       // from here ranks ask whether all have mapped memory
-    int64_t pull_move_from_bytes = INT64_MAX;    // blocks from here are pulled (all_gather, all_to_all, broadcast)
-    int64_t pull_scatter_from_bytes = INT64_MAX; // likewise, of reduce_scatter
-    int64_t pull_reduce_from_bytes = INT64_MAX;  // likewise, all_reduce's shares
+    int64_t pull_from_bytes = INT64_MAX;         // blocks from here (shares, of all_reduce) are pulled, unmeasured
+    WaySet ways = way_bit(Way::staged);          // among these large calls measure and choose; alike on all ranks
     int64_t streaming_from_bytes = 4 << 20;      // from here the user's output is written past the caches
 };
 
@@ -27,7 +27,8 @@ struct PlannerConfig {
 const Algorithm* choose_algorithm(const Shape& shape, const PlannerConfig& config);
 /// Bytes that would be pulled at a time: a block, or of all_reduce a share.
 int64_t pull_unit_bytes(const Shape& shape);
-/// Whether ranks must first compare where their buffers lie.
+/// Whether ranks could compare where their buffers lie, and whether they must.
+bool can_take_notes(const Shape& shape, const PlannerConfig& config);
 bool wants_notes(const Shape& shape, const PlannerConfig& config);
 Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, const PlannerConfig& config);
 /// The part of a call that must be the same on all ranks, as a number.
@@ -65,6 +66,11 @@ class Operation {
     };
 
     void record_call();
+    void schedule_way();
+    void schedule_blocks();
+    void take_way(Way way);
+    void first_wait_is_over();
+    void finish_way();
     void start_algorithm();
     void emit();
     bool may_publish();
@@ -101,6 +107,16 @@ class Operation {
     std::vector<int64_t> in_offsets_, out_offsets_; // bytes of block starts, when counts are given
     std::vector<PeerBuffer> peer_in_, peer_out_;
     std::vector<int64_t> matrix_;
+    // Which way the data goes, where there is a choice (ways.h). Rank 0 measures, and its choice comes with the notes of
+    // a deciding turn, or with the table.
+    WayChooser chooser_;
+    WayTable agreed_[kCollectiveCount], wanted_blocks_;
+    Turn turn_;
+    int way_class_ = 0;
+    Way way_ = Way::staged;       // of this call; blocks of all_to_all have their own
+    Way timed_way_ = Way::staged; // what this call's time is noted under
+    bool timed_ = false, waited_ = false;                   // this call; its first wait is over
+    int64_t way_started_ns_ = 0, first_wait_started_ns_ = 0;
 };
 
 } // namespace collectives

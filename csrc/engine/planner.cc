@@ -65,9 +65,7 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
     s.piece_bytes = config.piece_bytes;
     s.scaled = reduces(call.kind) && call.op == ReduceOp::premul_sum;
     s.stage_store = config.stage_store;
-    s.pull_from_bytes = call.kind == Collective::reduce_scatter ? config.pull_scatter_from_bytes
-                        : reduces(call.kind)                    ? config.pull_reduce_from_bytes
-                                                                : config.pull_move_from_bytes;
+    s.pull_from_bytes = config.pull_from_bytes;
     int64_t whole =
         s.bytes() * (call.kind == Collective::all_gather || call.kind == Collective::reduce_scatter ? world_size : 1);
     if (call.kind == Collective::all_to_all)
@@ -83,16 +81,19 @@ int64_t pull_unit_bytes(const Shape& shape) {
     return shape.call->kind == Collective::all_reduce ? shape.bytes() / shape.world_size : shape.bytes();
 }
 
-bool wants_notes(const Shape& shape, const PlannerConfig& config) {
+bool can_take_notes(const Shape& shape, const PlannerConfig& config) {
     if (shape.scaled || (config.forced != nullptr && config.forced->kind == shape.call->kind && !config.forced->mapped))
-        return false;
-    int64_t bytes = shape.bytes() * (shape.call->kind == Collective::reduce_scatter ? shape.world_size : 1);
-    if (bytes < config.mapped_from_bytes && pull_unit_bytes(shape) < shape.pull_from_bytes)
         return false;
     for (int i = 0; i < kAlgorithmCount; ++i)
         if (kAlgorithms[i]->kind == shape.call->kind && kAlgorithms[i]->mapped)
             return true;
     return false;
+}
+
+bool wants_notes(const Shape& shape, const PlannerConfig& config) {
+    int64_t bytes = shape.bytes() * (shape.call->kind == Collective::reduce_scatter ? shape.world_size : 1);
+    return (bytes >= config.mapped_from_bytes || pull_unit_bytes(shape) >= shape.pull_from_bytes) &&
+           can_take_notes(shape, config);
 }
 
 const Algorithm* choose_algorithm(const Shape& shape, const PlannerConfig& config) {

@@ -35,9 +35,6 @@ enum class Look { nothing, moved, done };
 struct Tuning {
     bool known = false;
     bool stage_streaming = false;
-    int64_t pull_move_from = INT64_MAX;
-    int64_t pull_scatter_from = INT64_MAX;
-    int64_t pull_reduce_from = INT64_MAX;
 };
 
 class ProgressEngine {
