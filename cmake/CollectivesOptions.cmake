@@ -16,7 +16,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 add_compile_options(-ffp-contract=off -Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # False alarms of gcc 12 inside its own headers: std::string's operator+, and the AVX-512 intrinsics.
-    add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
+    add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow)
 endif()
 if(COLLECTIVES_WERROR)
     add_compile_options(-Werror)

@@ -1,5 +1,6 @@
 // What a communicator says about itself to people: what it runs on and why, and what it would run for a call. For the log
 // and `collectives info --plan`; no program reads these texts.
+#include <algorithm>
 #include <string>
 
 #include "engine/communicator_impl.h"
@@ -17,10 +18,6 @@ std::string size_text(int64_t bytes) {
     return std::to_string(bytes) + " B";
 }
 
-std::string from_text(int64_t bytes, const char* of) {
-    return bytes == INT64_MAX ? "never" : "from " + size_text(bytes) + " " + of;
-}
-
 std::string stores_text(const PlannerConfig& planner, const std::string& wish, const Tuning& tuning) {
     return std::string(planner.stage_store == kernels::Store::streaming ? "streaming" : "plain") + " stores (" +
            (wish != "auto" ? "set to " + wish
@@ -29,23 +26,31 @@ std::string stores_text(const PlannerConfig& planner, const std::string& wish, c
            ")";
 }
 
-bool pulls_nothing(const PlannerConfig& planner) {
-    return planner.pull_move_from_bytes == INT64_MAX && planner.pull_scatter_from_bytes == INT64_MAX &&
-           planner.pull_reduce_from_bytes == INT64_MAX;
+bool may_pull(const PlannerConfig& planner) {
+    return planner.pull_from_bytes != INT64_MAX || (planner.ways & way_bit(Way::pulled)) != 0;
 }
 
-bool would_pull(const Tuning& tuning) {
-    return tuning.pull_move_from != INT64_MAX || tuning.pull_scatter_from != INT64_MAX ||
-           tuning.pull_reduce_from != INT64_MAX;
-}
+/// Where the users' buffers lie, and whether private ones are pulled.
+enum class Buffers { staged, pulled, shared };
 
-/// Where the users' buffers lie: what the notes of the ranks would say.
-Shape with_buffers(Shape shape, const PlannerConfig& planner, bool shared) {
-    if (!wants_notes(shape, planner))
-        return shape;
+/// The shape with what the notes of the ranks would say.
+Shape with_buffers(Shape shape, const PlannerConfig& planner, Buffers buffers) {
+    const bool large = pull_unit_bytes(shape) >= std::min(kWaysFromBytes, planner.pull_from_bytes);
+    const bool shared = buffers == Buffers::shared && wants_notes(shape, planner);
+    const bool pulled = buffers == Buffers::pulled && large && may_pull(planner) && can_take_notes(shape, planner);
     shape.mapped_in = shape.mapped_out = shared;
-    shape.readable_in = shape.readable_out = shared || pull_unit_bytes(shape) >= shape.pull_from_bytes;
+    shape.readable_in = shape.readable_out = shared || pulled;
     return shape;
+}
+
+const char* condition(bool staged, bool pulled, bool shared) {
+    if (staged && pulled && shared)
+        return "";
+    if (pulled && shared)
+        return " (buffers in shared memory, or where pulling measures faster)";
+    if (shared)
+        return staged ? " (unless pulled)" : " (all buffers in shared memory)";
+    return staged ? " (buffers in private memory)" : " (buffers in private memory, where pulling measures faster)";
 }
 
 } // namespace
@@ -64,16 +69,14 @@ std::string CommunicatorImpl::describe_group() const {
         if (const PeerProcess* peer = group_->member(q).process; peer != nullptr && !LocalNode::can_pull(*peer))
             return text + "no pulling (the system does not let this process read the memory of " + group_->name_of(q) +
                    ")";
-    if (pulls_nothing(planner_))
-        return text + "no pulling (" +
-               (!tuning.known        ? "not measured"
-                : would_pull(tuning) ? "the system does not let another rank read its peers' memory"
-                                     : "measured: staging is faster") +
-               ")";
-    return text + "pulling (" + (config_.pull_from_bytes > 0 ? "set" : "measured") +
-           "): all_gather, all_to_all and broadcast " + from_text(planner_.pull_move_from_bytes, "a block") +
-           ", reduce_scatter " + from_text(planner_.pull_scatter_from_bytes, "a block") + ", all_reduce " +
-           from_text(planner_.pull_reduce_from_bytes, "a share");
+    if (config_.deterministic)
+        return text + "no pulling (deterministic: nothing is measured)";
+    if (!may_pull(planner_))
+        return text + "no pulling (the system does not let another rank read its peers' memory)";
+    if (config_.pull_from_bytes > 0)
+        return text + "pulling from " + size_text(config_.pull_from_bytes) + " (set)";
+    return text + "blocks from " + size_text(kWaysFromBytes) +
+           " are staged or pulled, as the first calls of each size measure";
 }
 
 std::string CommunicatorImpl::describe_plan(const Call& call) const {
@@ -82,18 +85,20 @@ std::string CommunicatorImpl::describe_plan(const Call& call) const {
     if (config_.world_size == 1)
         return text + "\n  a copy";
     const Shape shape = shape_of(call, config_.rank, config_.world_size, group_->half_bytes(), planner_);
-    const Shape with_private = with_buffers(shape, planner_, false), with_shared = with_buffers(shape, planner_, true);
-    const Algorithm* for_private = choose_algorithm(with_private, planner_);
-    const Algorithm* for_shared = choose_algorithm(with_shared, planner_);
+    const Shape staged = with_buffers(shape, planner_, Buffers::staged),
+                pulled = with_buffers(shape, planner_, Buffers::pulled),
+                shared = with_buffers(shape, planner_, Buffers::shared);
+    const Algorithm *for_staged = choose_algorithm(staged, planner_), *for_pulled = choose_algorithm(pulled, planner_),
+                    *for_shared = choose_algorithm(shared, planner_);
     for (int i = 0; i < kAlgorithmCount; ++i) {
         const Algorithm& row = *kAlgorithms[i];
         if (row.kind != call.kind)
             continue;
-        const bool taken = &row == for_private || &row == for_shared;
+        const bool taken = &row == for_staged || &row == for_pulled || &row == for_shared;
         text += std::string("\n  ") + (taken ? "* " : "  ") + row.name + ": " + row.cost;
-        if (taken && for_private != for_shared)
-            text += &row == for_shared ? " (all buffers in shared memory)" : " (buffers in private memory)";
-        else if (!row.applies(with_private) && !row.applies(with_shared))
+        if (taken)
+            text += condition(&row == for_staged, &row == for_pulled, &row == for_shared);
+        else if (!row.applies(staged) && !row.applies(pulled) && !row.applies(shared))
             text += " (does not apply)";
     }
     return text;
