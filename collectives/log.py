@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 
 from collectives import config
 
@@ -52,8 +53,9 @@ def group_made(name: str, rank: int, world_size: int, runs_on: str) -> None:
     runs_on : str
         The engine's own words (``describe()`` of the communicator or backend).
     """
-    level = logging.DEBUG if runs_on in _said else logging.INFO
-    _said.add(runs_on)
+    kind = re.sub(r"staging [^,;]*", "", runs_on)  # every group has as much as was left
+    level = logging.DEBUG if kind in _said else logging.INFO
+    _said.add(kind)
     logger.log(level, "group '%s', rank %d of %d: %s", name, rank, world_size, runs_on)
 
 
