@@ -12,14 +12,18 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "bindings/store_timeout.h"
 
 namespace py = pybind11;
 
 namespace collectives {
 namespace {
 
-constexpr int64_t kSlice = 100 * kMillisecond; // the longest that Ctrl-C waits for us
-constexpr int64_t kPause = 2 * kMillisecond;   // between tries of a store whose wait returns at once
+// Between two looks at the store; Ctrl-C and failures wait no longer either. The store's own wait is not used: TCPStore
+// prints a warning whenever one runs out.
+constexpr int64_t kFirstPause = 1 * kMillisecond;
+constexpr int64_t kLongestPause = 50 * kMillisecond;
+constexpr int64_t kVerdictBound = 10 * kSecond; // for the rank that decided to write down who came to a meeting
 
 Status interrupted() { return {Code::interrupted, "interrupted while waiting for the other ranks"}; }
 
@@ -50,28 +54,18 @@ template <typename F> Status guarded(F&& f) {
 std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// One slice of waiting. *there tells whether all keys are; a timeout of the store's own is no error.
-Status wait_slice(c10d::Store& store, const std::vector<std::string>& keys, int64_t slice_ns, bool* there) {
-    *there = false;
-    const int64_t began_ns = monotonic_ns();
-    try {
-        store.wait(keys, std::chrono::milliseconds(std::max<int64_t>(1, slice_ns / kMillisecond)));
-        *there = true;
-        return {};
-    } catch (const py::error_already_set&) {
-        return guarded([] { throw; });
-    } catch (const std::exception&) {
-        // Stores throw different types for a timeout. One that still answers is alive; else its error is ours.
-        COLLECTIVES_RETURN_IF_ERROR(guarded([&] { *there = store.check(keys); }));
-    }
-    if (!*there && monotonic_ns() - began_ns < kPause)
-        std::this_thread::sleep_for(std::chrono::nanoseconds(kPause));
-    return {};
+/// One request, which may take no longer than the deadline allows.
+template <typename F> Status ask(c10d::Store& store, int64_t deadline_ns, F&& f) {
+    return guarded([&] {
+        const StoreTimeout bounded(store, deadline_ns);
+        f();
+    });
 }
 
-Status find_missing(c10d::Store& store, const std::vector<std::string>& keys, std::vector<int>* missing) {
+Status find_missing(c10d::Store& store, const std::vector<std::string>& keys, int64_t deadline_ns,
+                    std::vector<int>* missing) {
     missing->clear();
-    return guarded([&] {
+    return ask(store, deadline_ns, [&] {
         for (size_t i = 0; i < keys.size(); ++i)
             if (!store.check({keys[i]}))
                 missing->push_back(static_cast<int>(i));
@@ -128,22 +122,22 @@ Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, i
                      std::vector<int>* missing, const std::function<Status()>& watch) {
     missing->clear();
     const ReleaseGil no_gil;
-    for (;;) {
-        const int64_t left_ns = deadline_ns - monotonic_ns();
+    for (int64_t pause_ns = kFirstPause;; pause_ns = std::min(2 * pause_ns, kLongestPause)) {
         bool there = false;
-        COLLECTIVES_RETURN_IF_ERROR(
-            wait_slice(store, keys, std::clamp<int64_t>(left_ns, kMillisecond, kSlice), &there));
+        COLLECTIVES_RETURN_IF_ERROR(ask(store, deadline_ns, [&] { there = store.check(keys); }));
         if (there)
             return {};
         if (signal_raised())
             return interrupted();
         if (watch)
             COLLECTIVES_RETURN_IF_ERROR(watch());
-        if (monotonic_ns() < deadline_ns)
-            continue;
-        COLLECTIVES_RETURN_IF_ERROR(find_missing(store, keys, missing));
-        return missing->empty() ? Status() : Status(Code::timeout, "keys of the store did not appear in time");
+        const int64_t left_ns = deadline_ns - monotonic_ns();
+        if (left_ns <= 0)
+            break;
+        std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause_ns, left_ns)));
     }
+    COLLECTIVES_RETURN_IF_ERROR(find_missing(store, keys, deadline_ns, missing));
+    return missing->empty() ? Status() : Status(Code::timeout, "keys of the store did not appear in time");
 }
 
 StoreBootstrap::StoreBootstrap(StorePtr store, int rank, int world_size, std::string name,
@@ -151,10 +145,11 @@ StoreBootstrap::StoreBootstrap(StorePtr store, int rank, int world_size, std::st
     : store_(std::move(store)), rank_(rank), world_size_(world_size), name_(std::move(name)),
       global_ranks_(std::move(global_ranks)) {}
 
-Status StoreBootstrap::begin() {
+Status StoreBootstrap::begin(int64_t deadline_ns) {
     if (generation_ > 0)
         return {};
-    return guarded([&] { generation_ = store_->add("collectives/generation/" + std::to_string(rank_), 1); });
+    return ask(*store_, deadline_ns,
+               [&] { generation_ = store_->add("collectives/generation/" + std::to_string(rank_), 1); });
 }
 
 std::string StoreBootstrap::key(int rank) const {
@@ -175,11 +170,12 @@ Status StoreBootstrap::all_gather(std::string_view mine, std::vector<std::string
     }
     const ReleaseGil no_gil;
     const int64_t began_ns = monotonic_ns();
-    COLLECTIVES_RETURN_IF_ERROR(begin());
+    COLLECTIVES_RETURN_IF_ERROR(begin(deadline_ns));
     std::vector<std::string> keys;
     keys.reserve(static_cast<size_t>(world_size_));
     for (int rank = 0; rank < world_size_; ++rank) keys.push_back(key(rank));
-    COLLECTIVES_RETURN_IF_ERROR(guarded([&] { store_->set(keys[static_cast<size_t>(rank_)], bytes_of(mine)); }));
+    COLLECTIVES_RETURN_IF_ERROR(
+        ask(*store_, deadline_ns, [&] { store_->set(keys[static_cast<size_t>(rank_)], bytes_of(mine)); }));
 
     std::vector<int> missing;
     const Status waited = wait_for_keys(*store_, keys, deadline_ns, &missing, watch);
@@ -193,7 +189,7 @@ Status StoreBootstrap::all_gather(std::string_view mine, std::vector<std::string
                                    "): not started, ended early, or making another group"};
     }
     COLLECTIVES_RETURN_IF_ERROR(waited);
-    COLLECTIVES_RETURN_IF_ERROR(guarded([&] {
+    COLLECTIVES_RETURN_IF_ERROR(ask(*store_, deadline_ns, [&] {
         all->clear();
         for (const auto& value : read_all(*store_, keys)) all->push_back(text_of(value));
     }));
@@ -220,7 +216,8 @@ Status meet(c10d::Store& store, const std::string& place, int rank, int world_si
     const std::string base = place + "/";
     std::vector<std::string> keys;
     for (int peer = 0; peer < world_size; ++peer) keys.push_back(base + std::to_string(peer));
-    COLLECTIVES_RETURN_IF_ERROR(guarded([&] { store.set(keys[static_cast<size_t>(rank)], bytes_of("here")); }));
+    COLLECTIVES_RETURN_IF_ERROR(
+        ask(store, deadline_ns, [&] { store.set(keys[static_cast<size_t>(rank)], bytes_of("here")); }));
     const Status waited = wait_for_keys(store, keys, deadline_ns, missing);
     if (!waited.ok() && waited.code() != Code::timeout)
         return waited;
@@ -228,12 +225,13 @@ Status meet(c10d::Store& store, const std::string& place, int rank, int world_si
     // The first to conclude decides for all. The others only read, so that nobody can blame another list.
     int64_t order = 0;
     const std::string verdict = base + "verdict";
-    COLLECTIVES_RETURN_IF_ERROR(guarded([&] { order = store.add(base + "concluded", 1); }));
+    const int64_t end_ns = deadline_after(monotonic_ns(), kVerdictBound);
+    COLLECTIVES_RETURN_IF_ERROR(ask(store, end_ns, [&] { order = store.add(base + "concluded", 1); }));
     if (order == 1)
-        return guarded([&] { store.set(verdict, bytes_of(encode_ranks(*missing) + ";")); });
+        return ask(store, end_ns, [&] { store.set(verdict, bytes_of(encode_ranks(*missing) + ";")); });
     std::vector<int> unused;
-    COLLECTIVES_RETURN_IF_ERROR(wait_for_keys(store, {verdict}, deadline_after(monotonic_ns(), 10 * kSecond), &unused));
-    return guarded([&] { *missing = decode_ranks(text_of(store.get(verdict))); });
+    COLLECTIVES_RETURN_IF_ERROR(wait_for_keys(store, {verdict}, end_ns, &unused));
+    return ask(store, end_ns, [&] { *missing = decode_ranks(text_of(store.get(verdict))); });
 }
 
 } // namespace collectives

@@ -37,7 +37,7 @@ class StoreBootstrap final : public Bootstrap {
     int64_t generation() const { return generation_; }
 
   private:
-    Status begin();
+    Status begin(int64_t deadline_ns);
     std::string key(int rank) const;
     std::string name_of(int rank) const;
 
@@ -50,7 +50,7 @@ class StoreBootstrap final : public Bootstrap {
     int64_t round_ = 0;
 };
 
-/// Waits until all keys are there. Sleeps in the store in slices, so that Ctrl-C works. Errors: timeout (fills
+/// Waits until all keys are there: looks again and again, every millisecond at first. Errors: timeout (fills
 /// `missing` with the positions of the keys that are not there), interrupted, peer_failed (the store is gone), or what
 /// `watch` says (see Bootstrap).
 Status wait_for_keys(c10d::Store& store, const std::vector<std::string>& keys, int64_t deadline_ns,

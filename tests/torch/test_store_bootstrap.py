@@ -65,6 +65,42 @@ def test_a_missing_rank_is_named():
     assert all("rank 2" in message for message in results[:2])
 
 
+def alone_at_a_tcp_store(rank, world_size, libuv):
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, use_libuv=libuv, wait_for_workers=False)
+    before = store.timeout
+    with pytest.raises(dist.DistBackendError, match="for rank 1 of 2 to join"):
+        dist.init_process_group("collectives", store=store, rank=0, world_size=2, timeout=SHORT)
+    return store.timeout == before
+
+
+@pytest.mark.parametrize("libuv", [True, False])
+def test_waiting_prints_nothing(libuv, capsys):
+    """Torch warns on stderr whenever a TCPStore's own wait runs out."""
+    assert run_ranks(alone_at_a_tcp_store, 1, libuv, backend=None) == [True]
+    assert capsys.readouterr().out == ""  # where run_ranks repeats what the ranks printed
+
+
+def file_that_vanishes(rank, world_size, path):
+    from collectives._core import create_backend
+
+    store = dist.FileStore(path)
+    store.set("here", "1")
+    patience = datetime.timedelta(seconds=300)
+    store.set_timeout(patience)
+    threading.Timer(0.5, os.remove, (path,)).start()
+    prefixed = dist.PrefixStore("a", dist.PrefixStore("b", store))
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="the store of the process group failed"):
+        create_backend(prefixed, 0, 2, datetime.timedelta(seconds=3), "vanished", [], None)
+    assert time.monotonic() - began < 8
+    return store.timeout == patience
+
+
+def test_a_store_that_waits_longer_than_the_deadline_is_not_waited_for(tmp_path):
+    """A FileStore looks for its file as long as its own timeout says."""
+    assert run_ranks(file_that_vanishes, 1, str(tmp_path / "store"), backend=None) == [True]
+
+
 def missing_in_a_subgroup(rank, world_size):
     if rank == 2:
         return
@@ -173,8 +209,7 @@ class Counting(dist.Store):
         return self.inner.check(keys)
 
     def wait(self, keys, timeout=datetime.timedelta(seconds=300)):
-        self.requests += 1
-        self.inner.wait(keys, timeout)
+        raise AssertionError("a wait cannot be interrupted, and some print warnings")
 
 
 def python_store(rank, world_size):
