@@ -20,7 +20,8 @@ void bind_communicator(pybind11::module_& module);
 void bind_c10d(pybind11::module_& module);
 
 /// The node of this process, configured by the environment (collectives.config). The first call makes it and has Python's
-/// exit shut it down; later calls cost one load. Any thread, with or without the GIL.
+/// exit shut it down; later calls cost two loads. Any thread, with or without the GIL. Errors: closed (a child made by
+/// fork), invalid_argument (a variable does not parse), internal (the system refuses memory or sockets).
 Status process_node(Node** out);
 
 /// A new collectives.Communicator object around `communicator`. `bootstrap` may be null; it is kept as long as the

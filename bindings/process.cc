@@ -101,6 +101,9 @@ at::Tensor empty(const std::vector<int64_t>& sizes, py::handle dtype) {
         if (__builtin_mul_overflow(count, size, &count))
             throw py::value_error("shape: more elements than any array has");
     }
+    Node* node = nullptr;
+    if (const Status status = process_node(&node); !status.ok())
+        throw_status(status); // as an exception of this library, not of c10d
     return empty_shared(count, type).view(sizes);
 }
 
@@ -138,6 +141,8 @@ py::dict library_info() {
 } // namespace
 
 Status process_node(Node** out) {
+    if (in_forked_child())
+        return Node::process(NodeConfig(), out); // which refuses, without a word to Python: it may be at its end
     *out = the_node.load(std::memory_order_acquire);
     return *out != nullptr ? Status() : make_node(out);
 }

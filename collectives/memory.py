@@ -37,6 +37,8 @@ def empty(shape: int | Sequence[int], dtype: torch.dtype | str | None = None) ->
         If a size is negative or the dtype is unknown.
     torch.OutOfMemoryError
         If the shared heap is full (`COLLECTIVES_HEAP_BYTES`).
+    ClosedError
+        In a child made by fork(): the memory is the parent's.
     CollectivesError
         If the system refuses the shared memory.
     """

@@ -159,7 +159,4 @@ class LocalNode final : public Node {
     std::vector<Garbage> garbage_;
 };
 
-/// True in a child made by fork(): the library must not be used there.
-bool in_forked_child();
-
 } // namespace collectives

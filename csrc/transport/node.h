@@ -44,4 +44,7 @@ class Node {
     virtual void shutdown() = 0;
 };
 
+/// True in a child made by fork() after the process got its node: the library must not be used there.
+bool in_forked_child();
+
 } // namespace collectives

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from fault_helpers import catch
 
 import collectives
+from collectives import _core
 from collectives.testing import communicator, init_process_group, run_ranks
 
 
@@ -86,6 +88,75 @@ def test_a_forked_child_holds_nothing_and_is_told_so() -> None:
             "parent": "2.0",
         }
         assert int(said["descriptors"]) <= 0
+
+
+def shared_tensor_and_fork(rank: int, world_size: int) -> dict[str, object]:
+    comm = communicator()
+    tensor = collectives.empty(5000, "float64")
+    tensor.fill_(1.0)
+    comm.all_reduce(tensor)
+    used = _core.node_info()["heap_used_bytes"]
+    kept = [tensor]
+
+    def drop() -> str:
+        nonlocal tensor
+        tensor = None
+        kept.clear()
+        gc.collect()
+        return "dropped"
+
+    said: dict[str, object] = {
+        "reads": _run_forked(lambda: float(tensor.sum())),
+        "makes": _run_forked(lambda: _told(lambda: collectives.empty(10))),
+        "drops": _run_forked(drop),
+        "memfds": _run_forked(lambda: sum("memfd" in link for link in _descriptors())),
+    }
+    said["the parent's"] = float(tensor.sum())
+    said["taken"] = _core.node_info()["heap_used_bytes"] - used
+    said["a new one"] = float(collectives.empty(5000, "float64").sum())  # zeroed, and not the one that was dropped
+    said["and again"] = float(comm.all_reduce(tensor).sum())
+    return said
+
+
+def _told(call) -> str:
+    raised = catch(call)
+    return f"{raised.kind}: {raised.text}"
+
+
+def test_a_forked_child_neither_takes_nor_frees_shared_memory() -> None:
+    for said in run_ranks(shared_tensor_and_fork, 2, backend=None, timeout=40):
+        assert re.fullmatch(r"ClosedError: .*child made by fork\(\).*spawn.*", str(said.pop("makes")))
+        assert said == {
+            "reads": "10000.0",
+            "drops": "dropped",
+            "memfds": "0",
+            "the parent's": 10000.0,
+            "taken": 0,
+            "a new one": 0.0,
+            "and again": 20000.0,
+        }
+
+
+def test_a_forked_child_that_ends_in_the_ordinary_way_frees_nothing() -> None:
+    code = """
+import os, sys
+import collectives
+from collectives import _core
+tensor = collectives.empty(5000)
+tensor.fill_(3)
+used = _core.node_info()["heap_used_bytes"]
+if os.fork() == 0:
+    sys.exit(0)  # through the interpreter's end and its exit handlers, the tensor with it
+_, status = os.wait()
+assert status == 0, status
+assert (tensor == 3).all(), tensor
+assert _core.node_info()["heap_used_bytes"] == used
+print("unchanged")
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "unchanged\n", "")
 
 
 def worker_outlives_its_rank(rank: int, world_size: int, directory: str) -> tuple[str, float] | None:
