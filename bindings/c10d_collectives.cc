@@ -140,10 +140,7 @@ WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, c
     operation.set_in(data, input.numel());
     check_numel(list[static_cast<size_t>(rank_)], input.numel(), {kName, "output_tensors", rank_},
                 "as many as the input of this rank");
-    for (int64_t i = 0; i < size_; ++i) {
-        const at::Tensor& output = list[static_cast<size_t>(i)];
-        operation.add_out(operation.write(output, {kName, "output_tensors", i}), output.numel());
-    }
+    operation.write_list(list, "output_tensors");
     return launch(std::move(operation), options.timeout, options.asyncOp);
 }
 
@@ -198,10 +195,7 @@ WorkPtr C10dBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, cons
     check_length(list, size_, kName, "output_tensors");
     check_numel(list[static_cast<size_t>(rank_)], input.numel(), {kName, "output_tensors", rank_},
                 "as many as the input of this rank");
-    for (int64_t i = 0; i < size_; ++i) {
-        const at::Tensor& output = list[static_cast<size_t>(i)];
-        operation.add_out(operation.write(output, {kName, "output_tensors", i}), output.numel());
-    }
+    operation.write_list(list, "output_tensors");
     return launch(std::move(operation), options.timeout, options.asyncOp);
 }
 
@@ -219,10 +213,7 @@ WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, con
     check_length(list, size_, kName, "input_tensors");
     check_numel(list[static_cast<size_t>(rank_)], output.numel(), {kName, "input_tensors", rank_},
                 "as many as the output of this rank");
-    for (int64_t i = 0; i < size_; ++i) {
-        const at::Tensor& input = list[static_cast<size_t>(i)];
-        operation.add_in(operation.read(input, {kName, "input_tensors", i}), input.numel());
-    }
+    operation.read_list(list, "input_tensors");
     return launch(std::move(operation), options.timeout, options.asyncOp);
 }
 
@@ -236,10 +227,7 @@ WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inpu
                 "as many as the output of this rank");
     Operation operation(Collective::reduce_scatter, OpType::REDUCE_SCATTER, kName, "collectives:reduce_scatter");
     operation.set_reduce_op(options.reduceOp);
-    for (int64_t i = 0; i < size_; ++i) {
-        const at::Tensor& input = list[static_cast<size_t>(i)];
-        operation.add_in(operation.read(input, {kName, "input_tensors", i}), input.numel());
-    }
+    operation.read_list(list, "input_tensors");
     operation.set_out(operation.write(output, {kName, "output_tensor"}), output.numel());
     return launch(std::move(operation), options.timeout, options.asyncOp);
 }
@@ -311,14 +299,8 @@ WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
     check_length(outputs, size_, kName, "output_tensor_list");
     check_length(inputs, size_, kName, "input_tensor_list");
     Operation operation(Collective::all_to_all, OpType::ALLTOALL, kName, "collectives:all_to_all");
-    for (int64_t i = 0; i < size_; ++i) {
-        const at::Tensor& input = inputs[static_cast<size_t>(i)];
-        operation.add_in(operation.read(input, {kName, "input_tensor_list", i}), input.numel());
-    }
-    for (int64_t i = 0; i < size_; ++i) {
-        const at::Tensor& output = outputs[static_cast<size_t>(i)];
-        operation.add_out(operation.write(output, {kName, "output_tensor_list", i}), output.numel());
-    }
+    operation.read_list(inputs, "input_tensor_list");
+    operation.write_list(outputs, "output_tensor_list");
     const auto me = static_cast<size_t>(rank_);
     check_numel(outputs[me], inputs[me].numel(), {kName, "output_tensor_list", rank_},
                 "as many as input_tensor_list has for this rank itself");

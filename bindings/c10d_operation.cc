@@ -192,6 +192,16 @@ void Operation::set_out(void* data, std::vector<int64_t> counts) {
     out_counts_ = std::move(counts);
 }
 
+void Operation::read_list(const std::vector<at::Tensor>& list, const char* argument) {
+    for (size_t i = 0; i < list.size(); ++i)
+        add_in(read(list[i], {name_, argument, static_cast<int64_t>(i)}), list[i].numel());
+}
+
+void Operation::write_list(const std::vector<at::Tensor>& list, const char* argument) {
+    for (size_t i = 0; i < list.size(); ++i)
+        add_out(write(list[i], {name_, argument, static_cast<int64_t>(i)}), list[i].numel());
+}
+
 const Call& Operation::call() {
     call_.in.ptrs = in_ptrs_.empty() ? nullptr : in_ptrs_.data();
     call_.out.ptrs = out_ptrs_.empty() ? nullptr : out_ptrs_.data();

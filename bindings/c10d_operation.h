@@ -57,6 +57,9 @@ class Operation {
     void set_out(void* data, int64_t count);
     void add_in(void* data, int64_t count);
     void add_out(void* data, int64_t count);
+    /// One block for each tensor of a list, in its order.
+    void read_list(const std::vector<at::Tensor>& list, const char* argument);
+    void write_list(const std::vector<at::Tensor>& list, const char* argument);
     /// Adjacent blocks of these sizes.
     void set_in(void* data, std::vector<int64_t> counts);
     void set_out(void* data, std::vector<int64_t> counts);

@@ -32,6 +32,24 @@ int blocks_out(const Call& call, int world_size, int rank) {
     return many ? world_size : 1;
 }
 
+/// Runs passes until the request has ended, and `look` now and then. What fails the communicator there ends the request in
+/// the pass that follows.
+template <class LookAgain>
+void help_until_done(ProgressEngine& engine, CommunicatorImpl& communicator, const Request& request, LookAgain look) {
+    ProgressEngine::Helping helping(engine);
+    engine.wait(
+        [&] {
+            bool moved = !request.done() && engine.pass();
+            return request.done() ? Look::done : moved ? Look::moved : Look::nothing;
+        },
+        [&] {
+            engine.look_around();
+            communicator.look_around();
+            look();
+            return false;
+        });
+}
+
 /// The bootstrap of a group of one.
 class NobodyElse final : public Bootstrap {
   public:
@@ -64,25 +82,14 @@ void CollectiveRequest::finish(const Status& status) {
 }
 
 Status CollectiveRequest::drive_until_done(int64_t timeout_ns) {
-    ProgressEngine& engine = communicator_->engine_;
-    ProgressEngine::Helping helping(engine);
     int64_t deadline = timeout_ns < 0 ? kForever : deadline_after(monotonic_ns(), timeout_ns);
-    engine.wait(
-        [&] {
-            bool moved = !done() && engine.pass();
-            return done() ? Look::done : moved ? Look::moved : Look::nothing;
-        },
-        [&] {
-            engine.look_around();
-            communicator_->look_around();
-            if (monotonic_ns() < deadline || done())
-                return false;
+    help_until_done(communicator_->engine_, *communicator_, *this, [&] {
+        if (monotonic_ns() >= deadline && !done())
             (void)communicator_->fail(Status(Code::timeout, "waiting for " + describe(call_, communicator_->rank()) +
                                                                 " #" + std::to_string(sequence()) + " of group '" +
                                                                 communicator_->config_.name + "' timed out"),
                                       -1, nullptr);
-            return false; // the pass that follows completes the request
-        });
+    });
     return status();
 }
 
@@ -265,22 +272,12 @@ Status CommunicatorImpl::message_error(const std::string& what, Status status) {
 void MessageRequest::abort() { communicator_->abort(what_ + " was aborted"); }
 
 Status MessageRequest::drive_until_done(int64_t timeout_ns) {
-    ProgressEngine& engine = communicator_->engine_;
-    ProgressEngine::Helping helping(engine);
     int64_t deadline = timeout_ns < 0 ? kForever : deadline_after(monotonic_ns(), timeout_ns);
-    engine.wait(
-        [&] {
-            bool moved = !done() && engine.pass();
-            return done() ? Look::done : moved ? Look::moved : Look::nothing;
-        },
-        [&] {
-            engine.look_around();
-            communicator_->look_around();
-            communicator_->look_for_interrupt(what_);
-            if (monotonic_ns() >= std::min(deadline, deadline_ns_) && !done())
-                communicator_->message_late(*this);
-            return false; // failing the communicator completes the request
-        });
+    help_until_done(communicator_->engine_, *communicator_, *this, [&] {
+        communicator_->look_for_interrupt(what_);
+        if (monotonic_ns() >= std::min(deadline, deadline_ns_) && !done())
+            communicator_->message_late(*this);
+    });
     return status();
 }
 
