@@ -12,12 +12,9 @@
 #include "kernels/kernels.h"
 
 using namespace collectives;
-using collectives::testing::Done;
-using collectives::testing::MessengerWorld;
+using namespace collectives::testing;
 
 namespace {
-
-constexpr uint64_t kGroup = MessengerWorld::kGroup;
 
 void pin(int core) {
     cpu_set_t set;

@@ -29,10 +29,27 @@ struct Done final : Completion {
     std::atomic<int> calls{0};
 };
 
+constexpr int64_t kRing = 4096;
+constexpr int64_t kLarge = 100 * 1000 + 7; // a message that streams, many rings long
+
+inline const Status kGone(Code::peer_failed, "process 1 died");
+inline const Status kAborted(Code::aborted, "abort() was called");
+
+inline std::vector<unsigned char> pattern(int64_t bytes, unsigned seed) {
+    std::vector<unsigned char> data(static_cast<size_t>(bytes));
+    for (size_t i = 0; i < data.size(); ++i)
+        data[i] = static_cast<unsigned char>((i * 2654435761u >> 13) + seed * 37 + 1);
+    return data;
+}
+
+inline bool has(const Status& status, const std::string& part) {
+    return status.message().find(part) != std::string::npos;
+}
+
+constexpr uint64_t kGroup = 1; // open on all ranks from the start
+
 class MessengerWorld {
   public:
-    static constexpr uint64_t kGroup = 1;
-
     MessengerWorld(int size, int64_t ring_bytes, const MessengerConfig& config = {}) : size_(size) {
         wakes = std::vector<std::atomic<int>>(size_t(size));
         for (int rank = 0; rank < size; ++rank) ranks.push_back(std::make_unique<Messenger>(config));
