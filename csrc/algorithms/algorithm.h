@@ -45,7 +45,8 @@ struct Shape {
     int world_size = 1;
     int64_t element_bytes = 1;
     int64_t count = 0;       // all_reduce, reduce, broadcast: elements; others: the largest block
-    int64_t half_bytes = 0;  // staging of one parity, each rank
+    int64_t half_bytes = 0;  // staging of one parity that a phase may use, each rank: of one lane of it
+    int lanes = 1;           // into which a half is cut; phases take turns with them
     int64_t piece_bytes = 0; // preferred bytes a rank stages in one phase
     // Known after the ranks compared notes on where their buffers lie:
     bool mapped_in = false;   // every rank's input is mapped by all
@@ -107,6 +108,14 @@ extern const int kAlgorithmCount;
 /// Words of one rank's table: the count of each block, where its input lies (0: nowhere that peers can reach), and the
 /// ways of the blocks of the next call (rank 0's count).
 inline int table_words(int world_size) { return world_size + 2; }
+
+constexpr int64_t kInlinePayloadBytes = 48; // payload of a phase line
+
+/// Bytes of staging that a table takes: none where it fits into the phase line.
+inline int64_t table_staging_bytes(int world_size) {
+    int64_t bytes = table_words(world_size) * int64_t(sizeof(int64_t));
+    return bytes <= kInlinePayloadBytes ? 0 : (bytes + 63) / 64 * 64;
+}
 
 /// The row with this name, or null.
 const Algorithm* find_algorithm(const char* name);

@@ -25,11 +25,11 @@ void emit(const Shape& s, int64_t phase, int64_t piece, Ref (*place)(int), kerne
 Ref in_line(int rank) { return line(rank); }
 Ref in_staging(int rank) { return staging(rank); }
 
-bool fits_line(const Shape& s) { return s.bytes() <= kInlineBytes; }
+bool fits_line(const Shape& s) { return s.bytes() <= kInlinePayloadBytes; }
 bool always(const Shape&) { return true; }
 int64_t one_phase(const Shape&) { return 1; }
 void emit_inline(const Shape& s, int64_t phase, PhaseSteps& out) {
-    emit(s, phase, kInlineBytes, in_line, kernels::Store::plain, out);
+    emit(s, phase, kInlinePayloadBytes, in_line, kernels::Store::plain, out);
 }
 void emit_staged(const Shape& s, int64_t phase, PhaseSteps& out) {
     emit(s, phase, piece(s), in_staging, s.stage_store, out);

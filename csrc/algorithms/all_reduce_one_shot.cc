@@ -24,7 +24,7 @@ void emit(const Shape& s, PhaseSteps& out, Place place, bool receives) {
     for (int q = 0; q < s.world_size; ++q) out.ref(q == s.rank && !s.scaled ? input() : place(q));
 }
 
-bool fits_line(const Shape& s) { return s.bytes() <= kInlineBytes; }
+bool fits_line(const Shape& s) { return s.bytes() <= kInlinePayloadBytes; }
 bool fits_staging(const Shape& s) { return s.bytes() <= std::min(s.half_bytes, kOneShotBytes / s.world_size); }
 
 void all_reduce_in_line(const Shape& s, int64_t, PhaseSteps& out) { emit(s, out, in_line, true); }

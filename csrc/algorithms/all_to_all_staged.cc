@@ -7,8 +7,8 @@
 namespace collectives {
 namespace {
 
-// A half: the table, then one slot a rank.
-int64_t table_bytes(const Shape& s) { return (table_words(s.world_size) * int64_t(sizeof(int64_t)) + 63) / 64 * 64; }
+// A half: the table (where it does not fit into the line), then one slot a rank.
+int64_t table_bytes(const Shape& s) { return table_staging_bytes(s.world_size); }
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes - table_bytes(s), s.world_size); }
 int64_t slot(const Shape& s, int i) { return table_bytes(s) + i * piece(s) * s.element_bytes; }
 

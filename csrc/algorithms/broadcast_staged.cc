@@ -22,11 +22,11 @@ void emit(const Shape& s, int64_t phase, int64_t piece, Ref place, kernels::Stor
         out.copy(output(offset), place, p.count, s.out_store);
 }
 
-bool fits_line(const Shape& s) { return s.bytes() <= kInlineBytes; }
+bool fits_line(const Shape& s) { return s.bytes() <= kInlinePayloadBytes; }
 bool always(const Shape&) { return true; }
 int64_t one_phase(const Shape&) { return 1; }
 void emit_inline(const Shape& s, int64_t phase, PhaseSteps& out) {
-    emit(s, phase, kInlineBytes, line(s.call->root), kernels::Store::plain, out);
+    emit(s, phase, kInlinePayloadBytes, line(s.call->root), kernels::Store::plain, out);
 }
 void emit_staged(const Shape& s, int64_t phase, PhaseSteps& out) {
     emit(s, phase, piece(s), staging(s.call->root), s.stage_store, out);

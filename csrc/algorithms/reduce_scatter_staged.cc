@@ -36,7 +36,7 @@ int64_t block_offset(const Shape& s, int block) {
     for (int q = 0; q < block; ++q) elements += s.call->in.count_of(q);
     return elements * s.element_bytes;
 }
-bool fits_line(const Shape& s) { return block_offset(s, s.world_size) <= kInlineBytes; }
+bool fits_line(const Shape& s) { return block_offset(s, s.world_size) <= kInlinePayloadBytes; }
 int64_t one_phase(const Shape&) { return 1; }
 
 void emit_inline(const Shape& s, int64_t, PhaseSteps& out) {

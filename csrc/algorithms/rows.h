@@ -6,7 +6,6 @@
 
 namespace collectives {
 
-constexpr int64_t kInlineBytes = 48;        // payload of a phase line
 constexpr int64_t kOneShotBytes = 64 << 10; // one-shot up to this over the world size: later two shots move less
 
 inline Ref peer_input(int rank, int64_t offset_bytes) {

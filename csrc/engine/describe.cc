@@ -61,7 +61,7 @@ std::string CommunicatorImpl::describe_group() const {
     const Transport* transport = find_transport(node_.transport());
     const Tuning tuning = engine_.tuning();
     std::string text = "transport " + std::string(transport->name) + " (" + transport->what + "); staging " +
-                       size_text(2 * group_->half_bytes()) + " a rank, " +
+                       size_text(group_->staging_bytes()) + " a rank, " +
                        stores_text(planner_, node_.config().streaming_stores, tuning) + "; ";
     if (config_.pull_from_bytes < 0)
         return text + "no pulling (switched off)";

@@ -37,6 +37,7 @@ class Group {
     Member& self() { return members_[size_t(rank_)]; }
     uint64_t id() const { return id_; }
     int64_t half_bytes() const { return staging_bytes_ / 2; }
+    int64_t staging_bytes() const { return staging_bytes_; }
     uint8_t* staging_of(int q, uint64_t phase) {
         return members_[size_t(q)].staging + int64_t(phase & 1) * half_bytes();
     }

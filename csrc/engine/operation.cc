@@ -50,6 +50,7 @@ int64_t place_of(LocalNode& node, const Blocks& blocks, int n, int64_t element_b
     return int64_t(reinterpret_cast<uintptr_t>(blocks.base)) * 2;
 }
 
+static_assert(kInlinePayloadBytes == kLinePayloadBytes);
 constexpr int kMostRanks = 64;
 constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cache
 constexpr int kNoteWords = 3;                  // of the input, of the output, and rank 0's choice of ways
@@ -76,7 +77,8 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
     index_ = 0;
     stage_ = Stage::write;
     schedule_way();
-    notes_ = way_ == Way::pulled || turn_.kind == Turn::decide || wants_notes(shape_, config_);
+    // Tries begin with notes even where they stage: so that all are timed from the same start.
+    notes_ = way_ == Way::pulled || turn_.kind != Turn::use || wants_notes(shape_, config_);
     if (notes_) {
         steps_.clear();
         steps_.wait = WaitFor::all;
@@ -101,7 +103,7 @@ void Operation::schedule_way() {
     way_class_ = way_class(unit);
     turn_ = chooser_.next_turn(call_->kind, way_class_, config_.ways);
     take_way(turn_.kind == Turn::try_one ? turn_.way : agreed_[int(call_->kind)].of(unit));
-    timed_ = turn_.kind == Turn::try_one && group_.rank() == 0;
+    timed_ = turn_.kind == Turn::try_one && group_.rank() == judge();
     timed_way_ = way_;
     first_wait_started_ns_ = 0;
     if (timed_)
@@ -123,6 +125,9 @@ void Operation::schedule_blocks() {
     first_wait_started_ns_ = 0;
     way_started_ns_ = monotonic_ns();
 }
+
+/// The rank whose times count: 0, but not the root of a broadcast, which is done when it has written.
+int Operation::judge() const { return call_->kind == Collective::broadcast && call_->root == 0 ? 1 : 0; }
 
 void Operation::take_way(Way way) {
     way_ = way;
@@ -148,8 +153,8 @@ void Operation::finish_way() {
     }
     chooser_.record(call_->kind, way_class_, timed_way_, ns);
     Turn next = chooser_.next_turn(call_->kind, way_class_, config_.ways);
-    wanted_blocks_.set(way_class_, next.kind == Turn::try_one ? next.way
-                                                              : chooser_.best(call_->kind, way_class_, config_.ways));
+    wanted_blocks_.set(way_class_,
+                       next.kind == Turn::try_one ? next.way : chooser_.best(call_->kind, way_class_, config_.ways));
 }
 
 void Operation::start_algorithm() {
@@ -244,9 +249,9 @@ void Operation::write_notes() {
     int n_out = call_->kind == Collective::all_gather ? group_.size() : 1;
     int64_t words[kNoteWords] = {place_of(group_.node(), call_->in, n_in, shape_.element_bytes),
                                  place_of(group_.node(), call_->out, n_out, shape_.element_bytes), 0};
-    if (turn_.kind == Turn::decide && group_.rank() == 0)
+    if (turn_.kind == Turn::decide && group_.rank() == judge())
         words[2] = int64_t(chooser_.best(call_->kind, way_class_, config_.ways));
-    std::memcpy(group_.staging_of(group_.rank(), group_.phase() + 1), words, sizeof words);
+    std::memcpy(staging_of(group_.rank(), group_.phase() + 1), words, sizeof words);
 }
 
 void Operation::read_notes() {
@@ -254,14 +259,14 @@ void Operation::read_notes() {
     shape_.mapped_in = shape_.mapped_out = true;
     for (int q = 0; q < group_.size(); ++q) {
         int64_t words[kNoteWords];
-        std::memcpy(words, group_.staging_of(q, group_.phase()), sizeof words);
+        std::memcpy(words, staging_of(q, group_.phase()), sizeof words);
         shape_.mapped_in = shape_.mapped_in && (words[0] & 1) != 0;
         shape_.mapped_out = shape_.mapped_out && (words[1] & 1) != 0;
         reachable_in = reachable_in && words[0] != 0;
         reachable_out = reachable_out && words[1] != 0;
         peer_in_[size_t(q)] = peer_buffer(q, words[0]);
         peer_out_[size_t(q)] = peer_buffer(q, words[1]);
-        if (turn_.kind == Turn::decide && q == 0) {
+        if (turn_.kind == Turn::decide && q == judge()) {
             agreed_[int(call_->kind)].set(way_class_, Way(words[2]));
             take_way(Way(words[2]));
         }
@@ -277,8 +282,18 @@ Operation::PeerBuffer Operation::peer_buffer(int q, int64_t place) {
     return {nullptr, uint64_t(place) / 2};
 }
 
+/// Where rank q stages in a phase: in the lane of the phase's half whose turn it is.
+uint8_t* Operation::staging_of(int q, uint64_t phase) const {
+    return group_.staging_of(q, phase) + int64_t(phase >> 1 & uint64_t(shape_.lanes - 1)) * shape_.half_bytes;
+}
+
+uint8_t* Operation::table_of(int q, uint64_t phase) const {
+    return table_staging_bytes(group_.size()) == 0 ? group_.member(q).control->lines[phase & 1].payload
+                                                   : staging_of(q, phase);
+}
+
 void Operation::write_table() {
-    auto* table = reinterpret_cast<int64_t*>(group_.staging_of(group_.rank(), group_.phase() + 1));
+    auto* table = reinterpret_cast<int64_t*>(table_of(group_.rank(), group_.phase() + 1));
     for (int q = 0; q < group_.size(); ++q) table[q] = call_->in.count_of(q);
     table[group_.size()] = shape_.own_place;
     table[group_.size() + 1] = wanted_blocks_.word();
@@ -289,7 +304,7 @@ bool Operation::read_table() {
     matrix_.resize(size_t(n * words));
     for (int q = 0; q < n; ++q) {
         int64_t* row = &matrix_[size_t(q * words)];
-        std::memcpy(row, group_.staging_of(q, group_.phase()), size_t(words) * sizeof(int64_t));
+        std::memcpy(row, table_of(q, group_.phase()), size_t(words) * sizeof(int64_t));
         peer_in_[size_t(q)] = peer_buffer(q, row[n]);
         int64_t expected = call_->out.count_of(q);
         if (row[me] == expected)
@@ -315,7 +330,7 @@ uint8_t* Operation::resolve(const Ref& ref) const {
     switch (ref.region) {
     case Region::input: return block_start(call_->in, ref.who, shape_.element_bytes, in_offsets_) + ref.offset_bytes;
     case Region::output: return block_start(call_->out, ref.who, shape_.element_bytes, out_offsets_) + ref.offset_bytes;
-    case Region::staging: return group_.staging_of(ref.who, phase - (ref.previous ? 1 : 0)) + ref.offset_bytes;
+    case Region::staging: return staging_of(ref.who, phase - (ref.previous ? 1 : 0)) + ref.offset_bytes;
     case Region::line: return group_.member(ref.who).control->lines[phase & 1].payload + ref.offset_bytes;
     case Region::peer_input: return peer_in_[size_t(ref.who)].mapped + ref.offset_bytes;
     case Region::peer_output: return peer_out_[size_t(ref.who)].mapped + ref.offset_bytes;
@@ -391,12 +406,11 @@ bool Operation::run_reduction(const Step& step, const Ref* refs) {
     }
     int64_t size = shape_.element_bytes;
     int64_t piece =
-        std::max<int64_t>(64, std::min((group_.half_bytes() - kNoteBytes) / n_pulled, kPullPieceBytes) / 64 * 64) /
-        size;
+        std::max<int64_t>(64, std::min((shape_.half_bytes - kNoteBytes) / n_pulled, kPullPieceBytes) / 64 * 64) / size;
     for (int64_t begin = 0; begin < step.count; begin += piece) {
         int64_t count = std::min(piece, step.count - begin);
         // Behind my notes, which a slower peer may still be reading.
-        uint8_t* scratch = group_.staging_of(group_.rank(), group_.phase()) + kNoteBytes;
+        uint8_t* scratch = staging_of(group_.rank(), group_.phase()) + kNoteBytes;
         void* piece_dsts[kMostRanks];
         const void* piece_srcs[kMostRanks];
         for (int j = 0; j < step.n_dsts; ++j) piece_dsts[j] = static_cast<uint8_t*>(dsts[j]) + begin * size;

@@ -16,11 +16,11 @@ namespace collectives {
 struct PlannerConfig {
     const Algorithm* forced = nullptr;
     kernels::Store stage_store = kernels::Store::plain;
-    int64_t piece_bytes = 512 << 10;             // staged by a rank in one phase
-    int64_t mapped_from_bytes = 128 << 10;       // from here ranks ask whether all have mapped memory
-    int64_t pull_from_bytes = INT64_MAX;         // blocks from here (shares, of all_reduce) are pulled, unmeasured
-    WaySet ways = way_bit(Way::staged);          // among these large calls measure and choose; alike on all ranks
-    int64_t streaming_from_bytes = 4 << 20;      // from here the user's output is written past the caches
+    int64_t piece_bytes = 512 << 10;        // staged by a rank in one phase
+    int64_t mapped_from_bytes = 128 << 10;  // from here ranks ask whether all have mapped memory
+    int64_t pull_from_bytes = INT64_MAX;    // blocks from here (shares, of all_reduce) are pulled, unmeasured
+    WaySet ways = way_bit(Way::staged);     // among these large calls measure and choose; alike on all ranks
+    int64_t streaming_from_bytes = 4 << 20; // from here the user's output is written past the caches
 };
 
 /// The planner: a pure function of shape and config. Never null for a valid call.
@@ -69,6 +69,7 @@ class Operation {
     void schedule_way();
     void schedule_blocks();
     void take_way(Way way);
+    int judge() const;
     void first_wait_is_over();
     void finish_way();
     void start_algorithm();
@@ -78,6 +79,8 @@ class Operation {
     bool blocked_on(Group::Arrival arrival, uint64_t phase);
     void write_notes();
     void write_table();
+    uint8_t* staging_of(int q, uint64_t phase) const;
+    uint8_t* table_of(int q, uint64_t phase) const;
     bool read_table();
     void read_notes();
     bool run(int first, int last);
@@ -113,9 +116,9 @@ class Operation {
     WayTable agreed_[kCollectiveCount], wanted_blocks_;
     Turn turn_;
     int way_class_ = 0;
-    Way way_ = Way::staged;       // of this call; blocks of all_to_all have their own
-    Way timed_way_ = Way::staged; // what this call's time is noted under
-    bool timed_ = false, waited_ = false;                   // this call; its first wait is over
+    Way way_ = Way::staged;               // of this call; blocks of all_to_all have their own
+    Way timed_way_ = Way::staged;         // what this call's time is noted under
+    bool timed_ = false, waited_ = false; // this call; its first wait is over
     int64_t way_started_ns_ = 0, first_wait_started_ns_ = 0;
 };
 

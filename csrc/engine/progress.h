@@ -122,6 +122,7 @@ class ProgressEngine {
 };
 
 constexpr int64_t kThreadSpinNs = 20 * kMicrosecond; // of the progress thread: the core belongs to the computation
+constexpr int64_t kSpinAloneNs = 10 * kMicrosecond;  // of a spin before it begins to offer the core
 constexpr int64_t kSliceNs = 20 * kMillisecond;      // longest sleep between two looks at deadlines and signals
 
 template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowded, int64_t spin_ns) {
@@ -136,6 +137,8 @@ template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowde
             start = now;
         if (crowded || now - start >= spin_ns)
             break;
+        if (now - start >= kSpinAloneNs)
+            sched_yield(); // the peer may be waiting for this very core
     }
     for (int i = 0; crowded && i < 8; ++i) {
         sched_yield();

@@ -18,7 +18,8 @@ Turn WayChooser::next_turn(Collective kind, int cls, WaySet allowed) {
         return {};
     if (call == 0)
         for (float& ns : c.ns) ns = 0;
-    int64_t index = call / kTries; // of the way among the allowed
+    int64_t index =
+        call % std::popcount(allowed); // of the way among the allowed: in turn, for the first calls are cold
     for (int way = 0; way < kWayCount; ++way)
         if ((allowed & way_bit(Way(way))) != 0 && index-- == 0)
             return {Turn::try_one, Way(way)};

@@ -24,7 +24,7 @@ struct Turn {
 
 class WayChooser {
   public:
-    static constexpr int kTries = 3;       // of each way: the fastest counts
+    static constexpr int kTries = 4;         // of each way: the fastest counts
     static constexpr int64_t kPeriod = 1024; // calls of one class between two measurements
 
     /// The turn of the next call of this class. `allowed` must not change from call to call.
