@@ -55,7 +55,7 @@ struct Shape {
     bool readable_out = false;           // likewise output
     int64_t pull_from_bytes = INT64_MAX; // a block from here is pulled out of its owner's private memory, and
     WayTable block_ways;                 // of a row with a table: those that this says
-    int64_t own_place = 0;               // where this rank's input lies for pulling; 0: it must be staged
+    int64_t own_place = 0;               // where this rank's input lies for pulling; 0: it must be staged; odd: mapped
     const int64_t* matrix = nullptr;     // every rank's table words, once they are known
     bool scaled = false;                 // premul_sum: copies into staging scale, and the own share is staged too
     kernels::Store stage_store = kernels::Store::plain; // what suits this machine's caches

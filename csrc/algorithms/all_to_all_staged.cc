@@ -16,7 +16,9 @@ const int64_t* row(const Shape& s, int q) { return s.matrix + q * table_words(s.
 /// Whether a block of `count` elements, from a rank whose input lies at `place`, is pulled by its receiver.
 bool is_pulled(const Shape& s, int64_t count, int64_t place) {
     int64_t bytes = count * s.element_bytes;
-    return place != 0 && (bytes >= s.pull_from_bytes || s.block_ways.of(bytes) == Way::pulled);
+    bool mapped = (place & 1) != 0;
+    return place != 0 &&
+           (bytes >= s.pull_from_bytes || s.block_ways.of(bytes) == Way::pulled || (mapped && bytes >= kWaysFromBytes));
 }
 
 int64_t phases(const Shape& s) {

@@ -1,7 +1,10 @@
 // Running collectives: inline on the caller's thread, or from the queue; and how a communicator fails.
 #include "engine/communicator_impl.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include <unistd.h>
 
 #include "base/check.h"
 #include "transport/transports.h"
@@ -14,6 +17,14 @@ std::atomic<InterruptCheck> g_interrupt_check{nullptr};
 /// Before anything was measured (tuning.cc), and for `on` and `off`.
 kernels::Store staging_store(const std::string& wish) {
     return wish == "on" ? kernels::Store::streaming : kernels::Store::plain;
+}
+
+/// From what size on an operation's buffers push each other out of the last-level cache, which all ranks share: output
+/// that is written past the cache sooner is missing there afterwards.
+int64_t beyond_the_cache(int world_size) {
+    constexpr int64_t kUnknown = 4 << 20, kLeast = 1 << 20, kMost = 64 << 20;
+    int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return cache <= 0 ? kUnknown : std::clamp(cache / (8 * world_size), kLeast, kMost);
 }
 
 std::string seconds(int64_t ns) {
@@ -60,12 +71,10 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
       bootstrap_(std::move(bootstrap)), operation_(*group_), timeout_ns_(config_.timeout_ns) {
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
     planner_.stage_store = staging_store(node.config().streaming_stores);
-    if (config_.piece_bytes > 0)
-        planner_.piece_bytes = config_.piece_bytes;
     if (config_.mapped_from_bytes > 0)
         planner_.mapped_from_bytes = config_.mapped_from_bytes;
-    if (config_.streaming_from_bytes > 0)
-        planner_.streaming_from_bytes = config_.streaming_from_bytes;
+    planner_.streaming_from_bytes =
+        config_.streaming_from_bytes > 0 ? config_.streaming_from_bytes : beyond_the_cache(config_.world_size);
 }
 
 Status CommunicatorImpl::open() {

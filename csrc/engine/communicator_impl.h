@@ -137,6 +137,7 @@ class CommunicatorImpl final : public Communicator {
     Status agree();
     Status measure_stores(Tuning* tuning);
     void allow_ways(bool can_pull);
+    int64_t piece_bytes() const;
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
     Status timeout_error(int64_t timeout_ns);
     void look_at_messages();

@@ -2,7 +2,6 @@
 // operation.h for the face.
 #include "engine/operation.h"
 
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -86,75 +85,6 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
         return;
     }
     start_algorithm();
-}
-
-/// What this call does about ways: the same on all ranks, for all have made the same calls of this size.
-void Operation::schedule_way() {
-    turn_ = {};
-    way_ = Way::staged;
-    timed_ = waited_ = false;
-    if (std::popcount(config_.ways) < 2)
-        return;
-    if (call_->kind == Collective::all_to_all)
-        return schedule_blocks();
-    int64_t unit = pull_unit_bytes(shape_);
-    if (unit < kWaysFromBytes || !can_take_notes(shape_, config_))
-        return;
-    way_class_ = way_class(unit);
-    turn_ = chooser_.next_turn(call_->kind, way_class_, config_.ways);
-    take_way(turn_.kind == Turn::try_one ? turn_.way : agreed_[int(call_->kind)].of(unit));
-    timed_ = turn_.kind == Turn::try_one && group_.rank() == judge();
-    timed_way_ = way_;
-    first_wait_started_ns_ = 0;
-    if (timed_)
-        way_started_ns_ = monotonic_ns();
-}
-
-/// all_to_all: the blocks have sizes of their own, and the ranks know only theirs. All go by the ways that rank 0 showed
-/// with its last table; rank 0 times every call and counts it among those of its largest block.
-void Operation::schedule_blocks() {
-    shape_.block_ways = agreed_[int(call_->kind)];
-    int64_t largest = 0;
-    for (int q = 0; q < group_.size(); ++q) largest = std::max(largest, call_->in.count_of(q));
-    largest *= shape_.element_bytes;
-    timed_ = group_.rank() == 0 && largest >= kWaysFromBytes;
-    if (!timed_)
-        return;
-    way_class_ = way_class(largest);
-    timed_way_ = shape_.block_ways.of(largest);
-    first_wait_started_ns_ = 0;
-    way_started_ns_ = monotonic_ns();
-}
-
-/// The rank whose times count: 0, but not the root of a broadcast, which is done when it has written.
-int Operation::judge() const { return call_->kind == Collective::broadcast && call_->root == 0 ? 1 : 0; }
-
-void Operation::take_way(Way way) {
-    way_ = way;
-    if (way == Way::streamed || (config_.ways & way_bit(Way::staged)) == 0)
-        shape_.stage_store = kernels::Store::streaming;
-    else if (way == Way::staged)
-        shape_.stage_store = kernels::Store::plain;
-}
-
-/// How long peers took to arrive says nothing about the way: it is left out.
-void Operation::first_wait_is_over() {
-    waited_ = true;
-    if (first_wait_started_ns_ != 0)
-        way_started_ns_ += monotonic_ns() - first_wait_started_ns_;
-}
-
-void Operation::finish_way() {
-    int64_t ns = monotonic_ns() - way_started_ns_;
-    if (call_->kind != Collective::all_to_all) {
-        if ((timed_way_ == Way::pulled) == algorithm_->mapped) // else the buffers did not let it go that way
-            chooser_.record(call_->kind, way_class_, timed_way_, ns);
-        return;
-    }
-    chooser_.record(call_->kind, way_class_, timed_way_, ns);
-    Turn next = chooser_.next_turn(call_->kind, way_class_, config_.ways);
-    wanted_blocks_.set(way_class_,
-                       next.kind == Turn::try_one ? next.way : chooser_.best(call_->kind, way_class_, config_.ways));
 }
 
 void Operation::start_algorithm() {
@@ -458,33 +388,8 @@ Operation::State Operation::mismatch() {
     int q = steps_.wait == WaitFor::root && call_->root != group_.rank() ? call_->root : group_.last_blocked();
     if (q < 0)
         q = call_->root;
-    auto text_of = [](const CallRecord& record) {
-        uint64_t what = record.what.load(std::memory_order_relaxed);
-        Call call;
-        call.kind = Collective(what & 0xff);
-        call.dtype = DType(what >> 8 & 0xff);
-        call.op = ReduceOp(what >> 16 & 0xff);
-        call.root = int(what >> 24 & 0xffff);
-        call.in.count = call.out.count = record.count.load(std::memory_order_relaxed);
-        return describe(call, call.root);
-    };
-    ControlBlock *own = group_.self().control, *other = group_.member(q).control;
-    uint64_t from = sequence_ >= kCallRecords ? sequence_ - kCallRecords + 1 : 1;
-    std::string detail = "their calls differ in uneven counts";
-    for (uint64_t s = from; s <= sequence_; ++s) {
-        const CallRecord &a = own->records[s % kCallRecords], &b = other->records[s % kCallRecords];
-        if (a.sequence.load(std::memory_order_relaxed) != s || b.sequence.load(std::memory_order_relaxed) != s)
-            continue;
-        std::string mine = text_of(a), theirs = text_of(b);
-        if (mine == theirs)
-            continue;
-        detail = "call #" + std::to_string(s) + " is " + mine + " on " + group_.name_of(group_.rank()) + " but " +
-                 theirs + " on " + group_.name_of(q);
-        break;
-    }
-    return fail(Status(Code::mismatch, "ranks of group '" + group_.name() + "' called different operations: " + detail +
-                                           "; every rank must make the same calls in the same order"),
-                q);
+    // CommunicatorImpl tells who called what (mismatch.cc).
+    return fail(Status(Code::mismatch, "ranks of group '" + group_.name() + "' called different operations"), q);
 }
 
 } // namespace collectives

@@ -3,6 +3,8 @@
 // (ways.h). All ranks end with the same numbers.
 #include <algorithm>
 
+#include <unistd.h>
+
 #include "engine/communicator_impl.h"
 
 namespace collectives {
@@ -10,6 +12,7 @@ namespace {
 
 constexpr int64_t kBlockBytes = 16 << 10; // measured: the largest that does not choose its way call by call
 constexpr int kRepeats = 8;
+constexpr int64_t kCrowdedPieceBytes = 128 << 10;
 constexpr double kMustWinBy = 0.9;
 
 } // namespace
@@ -30,10 +33,11 @@ Status CommunicatorImpl::agree() {
     COLLECTIVES_RETURN_IF_ERROR(run(call, -1));
 
     Tuning tuning = engine_.tuning();
-    int64_t words[2] = {tuning.known, tuning.stage_streaming};
+    int64_t words[3] = {tuning.known, tuning.stage_streaming, piece_bytes()};
     call.kind = Collective::broadcast;
-    call.in = call.out = Blocks{words, nullptr, nullptr, 2};
+    call.in = call.out = Blocks{words, nullptr, nullptr, 3};
     COLLECTIVES_RETURN_IF_ERROR(run(call, -1));
+    planner_.piece_bytes = words[2];
     tuning = {words[0] != 0, words[1] != 0};
     bool inproc = group_->member(config_.rank == 0 ? 1 : 0).process->inproc;
     if (!tuning.known && !inproc)
@@ -48,6 +52,14 @@ Status CommunicatorImpl::agree() {
         allow_ways(all_can != 0);
     issued_.store(0, std::memory_order_relaxed); // the user's first call is number 1
     return {};
+}
+
+/// What a rank stages at a time. Where ranks share cores, their staging shares the cores' second-level caches.
+int64_t CommunicatorImpl::piece_bytes() const {
+    if (config_.piece_bytes > 0)
+        return config_.piece_bytes;
+    bool crowded = config_.world_size > sysconf(_SC_NPROCESSORS_ONLN);
+    return crowded ? std::min(kCrowdedPieceBytes, planner_.piece_bytes) : planner_.piece_bytes;
 }
 
 /// Among which ways large calls choose. A deterministic group measures nothing, though every way gives the same bits.

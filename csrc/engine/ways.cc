@@ -11,7 +11,9 @@ constexpr float kMustWinBy = 0.95f; // over the ways before it: noise does not d
 Turn WayChooser::next_turn(Collective kind, int cls, WaySet allowed) {
     Cell& c = cell(kind, cls);
     const int64_t tries = int64_t(std::popcount(allowed)) * kTries;
-    int64_t call = c.calls++ % kPeriod;
+    int64_t call = c.calls++;
+    if (call >= kFirstPeriod)
+        call = (call - kFirstPeriod) % kPeriod;
     if (call == tries)
         return {Turn::decide, Way::staged};
     if (call > tries)

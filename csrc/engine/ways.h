@@ -24,8 +24,9 @@ struct Turn {
 
 class WayChooser {
   public:
-    static constexpr int kTries = 4;         // of each way: the fastest counts
-    static constexpr int64_t kPeriod = 1024; // calls of one class between two measurements
+    static constexpr int kTries = 4;             // of each way: the fastest counts
+    static constexpr int64_t kPeriod = 1024;     // calls of one class between two measurements,
+    static constexpr int64_t kFirstPeriod = 128; // but the first, cold and perhaps disturbed, is soon repeated
 
     /// The turn of the next call of this class. `allowed` must not change from call to call.
     Turn next_turn(Collective kind, int cls, WaySet allowed);

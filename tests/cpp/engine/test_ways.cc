@@ -32,7 +32,8 @@ TEST_CASE("every allowed way is tried, then one is decided on, then used until t
         for (int period = 0; period < 2; ++period) {
             std::vector<int> tries(kWayCount);
             int decisions = 0;
-            for (int64_t call = 0; call < WayChooser::kPeriod; ++call) {
+            const int64_t length = period == 0 ? WayChooser::kFirstPeriod : WayChooser::kPeriod;
+            for (int64_t call = 0; call < length; ++call) {
                 Turn turn = chooser.next_turn(kKind, 0, allowed);
                 CHECK((turn.kind == Turn::use || decisions == 0)); // first tries, then the decision
                 decisions += turn.kind == Turn::decide;
