@@ -25,6 +25,8 @@ CommunicatorConfig config_of(const C10dOptions& options, int rank, int size) {
     config.deterministic = options.deterministic;
     config.staging_bytes = options.staging_bytes;
     config.global_ranks.assign(options.global_ranks_in_group.begin(), options.global_ranks_in_group.end());
+    for (int q = 0; config.global_ranks.size() < static_cast<size_t>(size); ++q)
+        config.global_ranks.push_back(q); // torch lists none for the group of all
     return config;
 }
 

@@ -53,7 +53,13 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     COLLECTIVES_RETURN_IF_ERROR(check_transports(config.transports, local.transport()));
     std::unique_ptr<Group> group;
     int64_t deadline = deadline_after(monotonic_ns(), config.timeout_ns);
-    COLLECTIVES_RETURN_IF_ERROR(Group::create(local, config, bootstrap, deadline, &group));
+    const bool watches = !bootstrap.watch && !config.global_ranks.empty();
+    if (watches) // a rank that another group here knows to be dead is not waited for
+        bootstrap.watch = [&] { return ProgressEngine::of(local).death_among(config.global_ranks); };
+    Status joined = Group::create(local, config, bootstrap, deadline, &group);
+    if (watches)
+        bootstrap.watch = nullptr;
+    COLLECTIVES_RETURN_IF_ERROR(joined);
     std::vector<int> everyone(static_cast<size_t>(config.world_size));
     for (int q = 0; q < config.world_size; ++q) everyone[size_t(q)] = q;
     std::unique_ptr<Bootstrap> own;
@@ -62,6 +68,13 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     auto communicator = std::make_shared<CommunicatorImpl>(local, config, std::move(group), std::move(own));
     COLLECTIVES_RETURN_IF_ERROR(communicator->open());
     *out = std::move(communicator);
+    return {};
+}
+
+Status CommunicatorImpl::death_among(const std::vector<int>& global_ranks) const {
+    for (int q = 0; q < int(config_.global_ranks.size()); ++q)
+        if (group_->is_dead(q) && std::count(global_ranks.begin(), global_ranks.end(), config_.global_ranks[size_t(q)]))
+            return Status(Code::peer_failed, group_->name_of(q) + " of group '" + config_.name + "' died");
     return {};
 }
 

@@ -115,6 +115,8 @@ class CommunicatorImpl final : public Communicator {
     bool queue_empty() const { return queued_.load(std::memory_order_acquire) == 0; }
     /// A message that had already ended here failed at the receiver.
     void message_failed(const Status& status) { (void)fail(status, -1, nullptr); }
+    /// An error when a member is dead that is one of these ranks of the job.
+    Status death_among(const std::vector<int>& global_ranks) const;
     /// Looks at deadlines, peers and failures; fails the communicator when something is wrong. Now and then.
     void look_around();
 

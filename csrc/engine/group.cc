@@ -55,7 +55,10 @@ Status Group::take_memory(const CommunicatorConfig& config) {
     Arena& arena = node_.arena();
     control_offset_ = arena.take(sizeof(ControlBlock));
     int64_t least = smallest_grant(config.world_size);
-    int64_t wish = (arena.free_bytes() - kSmallGroupsReserve) / 2 / 4096 * 4096;
+    // The first group, usually the whole job's, gets much; each later one an eighth of what is left, so that the tenth
+    // still has some ten KiB.
+    bool first = arena.free_bytes() > node_.config().segment_bytes - kLargestGrant;
+    int64_t wish = (arena.free_bytes() - kSmallGroupsReserve) / (first ? 2 : 8) / 4096 * 4096;
     wish = std::clamp(std::min(wish, config.staging_bytes > 0 ? config.staging_bytes : kLargestGrant), least,
                       kLargestGrant);
     for (staging_bytes_ = wish; (staging_offset_ = arena.take(staging_bytes_)) < 0 && staging_bytes_ > least;)

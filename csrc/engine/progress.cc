@@ -98,6 +98,18 @@ Status ProgressEngine::slot_of(PeerProcess* peer, int* slot) {
     return {};
 }
 
+Status ProgressEngine::death_among(const std::vector<int>& global_ranks) {
+    std::vector<std::shared_ptr<CommunicatorImpl>> alive;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        for (auto& [id, known] : known_)
+            if (auto communicator = known.lock())
+                alive.push_back(std::move(communicator));
+    }
+    for (auto& communicator : alive) COLLECTIVES_RETURN_IF_ERROR(communicator->death_among(global_ranks));
+    return {};
+}
+
 Tuning ProgressEngine::tuning() {
     std::lock_guard<std::mutex> lock(mutex_);
     return tuning_;

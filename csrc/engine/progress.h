@@ -77,6 +77,9 @@ class ProgressEngine {
     void introduce(uint64_t id, const std::weak_ptr<CommunicatorImpl>& communicator);
     void forget(uint64_t id);
 
+    /// An error when a process is known to be dead that is rank `r` of the job in a group here, for an r of the given.
+    Status death_among(const std::vector<int>& global_ranks);
+
     Tuning tuning();
     void set_tuning(const Tuning& tuning);
 

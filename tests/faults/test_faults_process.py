@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -396,3 +398,40 @@ def waiting_cpu(rank: int, world_size: int) -> float:
 
 def test_a_long_wait_sleeps() -> None:
     assert run_ranks(waiting_cpu, 2, backend=None, timeout=30)[0] < 0.15
+
+
+# ---- groups made after a death, and with little staging left ---------------------------------------------------------
+
+
+def new_group_with_a_dead_rank(rank: int, world_size: int) -> tuple[str, float] | None:
+    import torch
+    import torch.distributed as dist
+
+    init_process_group()
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raised = catch(lambda: dist.new_group(timeout=datetime.timedelta(seconds=50)))
+    return f"{raised.kind}: {raised.text}", raised.ended_s - raised.began_s
+
+
+def test_a_new_group_does_not_wait_for_a_rank_that_is_known_to_be_dead() -> None:
+    for rank, outcome in enumerate(run_ranks(new_group_with_a_dead_rank, 3, backend=None, expect_killed=(1,))):
+        if rank != 1:
+            text, took_s = outcome
+            assert text.startswith("DistBackendError: ") and "rank 1 (process " in text and "died" in text, text
+            assert took_s < 10  # not 50; a second, and what a busy machine adds
+
+
+def staging_of_many(rank: int, world_size: int) -> list[int]:
+    kept = [communicator(name=str(i)) for i in range(12)]
+    found = [re.search(r"staging ([0-9]+) KiB", comm.describe()) for comm in kept]
+    array = np.ones(1 << 20, np.float32)
+    kept[-1].all_reduce(array)
+    assert (array == world_size).all()
+    return [int(match[1]) for match in found if match]
+
+
+def test_the_twelfth_group_still_has_staging() -> None:
+    for sizes in run_ranks(staging_of_many, 2):
+        assert len(sizes) == 12 and min(sizes) >= 16, sizes
