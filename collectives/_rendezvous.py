@@ -216,7 +216,7 @@ def _no_way(tried: list[str]) -> str:
     lines = "\n".join(f"  - {line}" for line in tried)
     return (
         "Communicator.from_env: the ranks of the job have no way to meet. Start the program with torchrun, mpirun or "
-        f"srun, or set COLLECTIVES_STORE=host:port (rank 0 listens there). Tried:\n{lines}"
+        f"srun, or set RANK, WORLD_SIZE and COLLECTIVES_STORE=host:port (rank 0 listens there). Tried:\n{lines}"
     )
 
 

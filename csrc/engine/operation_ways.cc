@@ -17,6 +17,11 @@ void Operation::schedule_way() {
         return;
     if (call_->kind == Collective::all_to_all)
         return schedule_blocks();
+    if (config_.forced != nullptr && config_.forced->kind == call_->kind && config_.forced->mapped) {
+        if ((config_.ways & way_bit(Way::pulled)) != 0)
+            take_way(Way::pulled); // the row that was asked for applies wherever it can
+        return;
+    }
     int64_t unit = pull_unit_bytes(shape_);
     if (unit < kWaysFromBytes || !can_take_notes(shape_, config_))
         return;

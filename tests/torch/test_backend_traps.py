@@ -328,6 +328,20 @@ def test_12_torch_calls_the_group_custom():
     run_ranks(backend_name, 1)
 
 
+def complex_numbers(rank, world_size):
+    z = torch.tensor([1 + 2j])
+    with pytest.raises(RuntimeError, match="conjugated"):
+        dist.all_reduce(z.conj())
+    with pytest.raises(ValueError, match="complex"):
+        dist.all_reduce(z, op=dist.ReduceOp.PRODUCT)
+    dist.all_reduce(z)
+    assert z[0] == (1 + 2j) * world_size
+
+
+def test_13_torch_takes_complex_tensors_apart():
+    run_ranks(complex_numbers, 2)
+
+
 @pytest.mark.parametrize(
     "program",
     [
