@@ -79,6 +79,10 @@ Status CommunicatorImpl::operation_failed() {
     Status status = operation_.failure();
     if (status.code() == Code::mismatch && group_->arrived(q, operation_.awaited_phase()) == Group::Arrival::mismatch)
         status = mismatch_error(q);
+    int culprit = -1;
+    // A peer whose memory is gone may have given up because of a third rank, and freed it: that rank is the news.
+    if (Status cause = group_->known_failure(&culprit); status.code() == Code::peer_failed && !cause.ok())
+        return fail(cause, culprit, &operation_.call());
     return fail(status, q, nullptr);
 }
 
