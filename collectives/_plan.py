@@ -1,6 +1,6 @@
 """What ``collectives info --plan`` shows: the algorithms that a call would take on this machine, asked of a real group.
 
-Its processes are started for the question, since what is chosen depends on what the first group of a process measures.
+Its processes are started for the question, since what is chosen depends on what this machine allows and measures.
 Called by the command line alone.
 """
 

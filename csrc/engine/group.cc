@@ -31,7 +31,7 @@ int64_t smallest_grant(int world_size) {
 
 /// Takes the page faults now, not within the first operations, whose times decide about ways. A kernel that does not know
 /// the advice (before 5.14) takes them later.
-void populate(uint8_t* begin, int64_t bytes, bool own) {
+void populate([[maybe_unused]] uint8_t* begin, [[maybe_unused]] int64_t bytes, [[maybe_unused]] bool own) {
 #if defined(MADV_POPULATE_READ)
     auto page = uintptr_t(sysconf(_SC_PAGESIZE));
     uintptr_t first = reinterpret_cast<uintptr_t>(begin) / page * page;
