@@ -284,9 +284,9 @@ def functional_compiled(rank, world_size, backend):
         w = functional.reduce_scatter_tensor(z * 2, "sum", 0, group)
         return functional.all_to_all_single(w, None, None, group) + functional.all_reduce(w, "avg", group)
 
-    compiled = torch.compile(step, backend=backend, fullgraph=True)
+    compiled = step if backend is None else torch.compile(step, backend=backend, fullgraph=True)
     results = [compiled(x + i).clone() for i in range(3)]
-    torch.testing.assert_close(results[1], step(x + 1) + 0)
+    torch.testing.assert_close(results[1], step(x + 1) + 0)  # torch's eager collectives on the same backend
 
     def classic(x):  # dynamo rewrites the collectives in place of torch.distributed
         output = torch.empty(world_size * 4, 6)
@@ -295,14 +295,19 @@ def functional_compiled(rank, world_size, backend):
         dist.all_reduce(x)
         return output.sum() + x
 
-    results.append(torch.compile(classic, backend=backend)(x).clone())
+    results.append((classic if backend is None else torch.compile(classic, backend=backend))(x).clone())
     return results
 
 
 @pytest.mark.deadline(300)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_functional_collectives_under_compile(backend):
-    compare(functional_compiled, 2, backend, timeout=140)
+    # Inductor lets the last all_reduce write over `w` while the all_to_all before it may still be reading it. That is
+    # right where collectives complete in issue order; gloo runs the two on two threads and, about once in a thousand
+    # calls, sends what the second has overwritten. So what is expected comes from gloo without the compiler.
+    expected = run_ranks(functional_compiled, 2, None, backend="gloo", timeout=140)
+    actual = run_ranks(functional_compiled, 2, backend, backend="collectives", timeout=140)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 # ---- distributed checkpoint -----------------------------------------------------------------------------------------

@@ -342,6 +342,27 @@ def test_13_torch_takes_complex_tensors_apart():
     run_ranks(complex_numbers, 2)
 
 
+def overwritten(rank, world_size, count):
+    """What Inductor emits: an in-place operation on the input of one that has been started, and not awaited."""
+    for call in range(40):
+        w = torch.full((world_size, count), float(10 * call + rank))
+        shuffled = torch.empty_like(w)
+        first = dist.all_to_all_single(shuffled, w, async_op=True)
+        second = dist.all_reduce(w, async_op=True)
+        third = dist.broadcast(shuffled[0], 0, async_op=True)  # writes into the output of the first
+        for work in (first, second, third):
+            work.wait()
+        assert (w == 10 * call * world_size + world_size * (world_size - 1) / 2).all()
+        assert (shuffled[0] == 10 * call).all()
+        assert (shuffled[1:] == 10 * call + torch.arange(1.0, world_size)[:, None]).all()
+
+
+@pytest.mark.parametrize("count", [3, 5000, 200_000])  # inline, staged, and long enough for every way to move it
+def test_operations_in_flight_do_not_overtake_each_other(count):
+    run_ranks(overwritten, 2, count)
+    run_ranks(overwritten, 3, count)
+
+
 @pytest.mark.parametrize(
     "program",
     [
