@@ -116,7 +116,7 @@ PyObject* close_group(PyCommunicator* self, PyObject** values) {
         py::gil_scoped_release release;
         status = self->communicator->close(timeout_ns);
     }
-    sweep_dropped_requests();
+    sweep_dropped_requests(true);
     if (!status.ok())
         return set_status_error(status);
     Py_RETURN_NONE;

@@ -1,8 +1,8 @@
 // The Python type Request. See py_request.h.
 //
 // A Request that Python drops while its operation runs must not take the arrays with it: the core still writes to them.
-// They move to a list that is swept at every later asynchronous call, rather than to a callback of the request, because
-// that would make the progress thread wait for the GIL.
+// They move to a list that later calls sweep, a few entries each so that a call costs the same however many were dropped,
+// rather than to a callback of the request, because that would make the progress thread wait for the GIL.
 #include "bindings/py_request.h"
 
 #include <new>
@@ -201,15 +201,19 @@ bool wait_for(Request& request, int64_t timeout_ns) {
     return false;
 }
 
-void sweep_dropped_requests() {
+void sweep_dropped_requests(bool all) {
+    constexpr size_t kLooks = 64; // more than a call can drop, so that what has ended goes sooner than it comes
+    static size_t next = 0;
     auto& list = dropped_requests();
-    for (size_t i = 0; i < list.size();) {
-        if (!list[i].request->done()) {
-            ++i;
+    for (size_t looks = all ? list.size() : kLooks; looks > 0 && !list.empty(); --looks) {
+        if (next >= list.size())
+            next = 0;
+        if (!list[next].request->done()) {
+            ++next;
             continue;
         }
-        Dropped ended = std::move(list[i]);
-        list[i] = std::move(list.back());
+        Dropped ended = std::move(list[next]);
+        list[next] = std::move(list.back());
         list.pop_back();
         Py_DECREF(ended.keep); // may run Python code, which may come back here: the list is whole again
     }

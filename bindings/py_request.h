@@ -22,7 +22,7 @@ PyObject* hand_out(RequestPtr request, PyObject* keep, PyObject* result, int out
 /// Waits for a request without the GIL. False with the Python error of its failure.
 bool wait_for(Request& request, int64_t timeout_ns);
 
-/// Lets go of the arrays of requests that were dropped while running and have ended since.
-void sweep_dropped_requests();
+/// Lets go of the arrays of requests that were dropped while running and have ended since: looks at a few, or at all.
+void sweep_dropped_requests(bool all = false);
 
 } // namespace collectives

@@ -142,6 +142,7 @@ class CommunicatorImpl final : public Communicator {
     int64_t piece_bytes() const;
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
     Status timeout_error(int64_t timeout_ns);
+    void remember_message(const std::shared_ptr<MessageRequest>& request);
     void look_at_messages();
     void look_for_interrupt(const std::string& what);
     void message_late(const MessageRequest& request);
@@ -165,7 +166,9 @@ class CommunicatorImpl final : public Communicator {
     std::atomic<int64_t> timeout_ns_;
     mutable std::mutex mutex_; // guards the queue and the failure
     std::deque<std::shared_ptr<CollectiveRequest>> queue_;
-    std::vector<std::weak_ptr<MessageRequest>> messages_;
+    std::vector<std::weak_ptr<MessageRequest>> messages_; // those under way, and some that have ended
+    size_t sweep_messages_at_ = 0;
+    int64_t next_message_deadline_ns_ = kForever; // none of those under way is due before
     Status failure_;
     int shrinks_ = 0;
     uint64_t message_id_ = 0;

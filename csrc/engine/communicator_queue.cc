@@ -309,14 +309,7 @@ RequestPtr CommunicatorImpl::start_message(bool sends, void* data, int64_t bytes
     else
         engine_.messenger().post_recv(message_id_, peer, tag, data, bytes, request.get());
     if (!request->done()) {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            std::erase_if(messages_, [](const auto& weak) {
-                auto held = weak.lock();
-                return !held || held->done();
-            });
-            messages_.push_back(request);
-        }
+        remember_message(request);
         engine_.want_messages();
     }
     return request;
@@ -331,14 +324,38 @@ RequestPtr CommunicatorImpl::start_recv(void* data, int64_t bytes, int source, u
     return start_message(false, data, bytes, source, tag, timeout_ns);
 }
 
+/// Messages under way, for their deadlines. What has ended goes when the list has doubled, and the list is looked through
+/// only when the first deadline has passed, so that a message costs the same however many are outstanding.
+void CommunicatorImpl::remember_message(const std::shared_ptr<MessageRequest>& request) {
+    constexpr size_t kFew = 64;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (messages_.size() >= sweep_messages_at_) {
+        std::erase_if(messages_, [](const auto& weak) {
+            auto held = weak.lock();
+            return !held || held->done();
+        });
+        sweep_messages_at_ = std::max(kFew, 2 * messages_.size());
+    }
+    messages_.push_back(request);
+    next_message_deadline_ns_ = std::min(next_message_deadline_ns_, request->deadline_ns_);
+}
+
 void CommunicatorImpl::look_at_messages() {
     std::shared_ptr<MessageRequest> late;
     int64_t now = monotonic_ns();
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        for (auto& weak : messages_)
-            if (auto request = weak.lock(); request && !late && !request->done() && now >= request->deadline_ns_)
+        if (now < next_message_deadline_ns_)
+            return;
+        next_message_deadline_ns_ = kForever;
+        for (auto& weak : messages_) {
+            auto request = weak.lock();
+            if (!request || request->done())
+                continue;
+            next_message_deadline_ns_ = std::min(next_message_deadline_ns_, request->deadline_ns_);
+            if (!late && now >= request->deadline_ns_)
                 late = request;
+        }
     }
     if (late)
         message_late(*late);

@@ -190,6 +190,19 @@ Status Messenger::Impl::on_cancel(Peer& peer, const RecordHeader& header, Deferr
     Operation* recv = nullptr;
     if (header.offset != 0)
         COLLECTIVES_RETURN_IF_ERROR(find_operation(peer, header.offset, &recv));
+    Group* const group = find_group(header.communicator);
+    if (recv == nullptr && (group == nullptr || !group->failed.ok()))
+        return Status(); // nothing of that communicator is left here
+    if (recv == nullptr) {
+        Arrival* arrival =
+            group->arrivals.first_of(source_key(int(header.source), header.tag), [&](const Arrival& each) {
+                return each.peer == &peer && each.announced && each.message == header.message;
+            });
+        if (arrival != nullptr) {
+            group->remove_arrival(arrival);
+            return Status();
+        }
+    }
     for (size_t i = 0; header.offset == 0 && recv == nullptr && i < operations_.size(); ++i) {
         Operation& op = operations_[i]; // our clear_to_send is still on its way
         if (op.state == State::active_recv && op.peer == &peer && op.remote_id == header.message)
@@ -203,13 +216,6 @@ Status Messenger::Impl::on_cancel(Peer& peer, const RecordHeader& header, Deferr
                                           std::to_string(recv->bytes) + " bytes with tag " + std::to_string(recv->tag) +
                                           " in communicator '" + recv->group->info.name + "'"),
             done);
-        return Status();
-    }
-    if (Group* group = find_group(header.communicator)) {
-        group->arrivals.for_each([&](Arrival* arrival) {
-            if (arrival->announced && arrival->peer == &peer && arrival->message == header.message)
-                group->remove_arrival(arrival);
-        });
     }
     return Status();
 }

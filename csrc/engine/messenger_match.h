@@ -61,10 +61,15 @@ template <class Node, Hook<Node> Node::* hook> class KeyedQueue {
     }
 
     Node* first(uint64_t key) const {
+        return first_of(key, [](const Node&) { return true; });
+    }
+
+    /// The first with this key for which is_meant(node) holds.
+    template <class IsMeant> Node* first_of(uint64_t key, IsMeant is_meant) const {
         if (size_ == 0)
             return nullptr;
         Node* node = buckets_[index(key)].front();
-        while (node != nullptr && (node->*hook).key != key) node = Bucket::next(node);
+        while (node != nullptr && ((node->*hook).key != key || !is_meant(*node))) node = Bucket::next(node);
         return node;
     }
 

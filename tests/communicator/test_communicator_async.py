@@ -75,6 +75,36 @@ def test_a_dropped_request_keeps_its_arrays_until_it_has_ended_and_no_longer() -
     assert run_ranks(dropped_requests, 2, backend=None) == [0, 0]
 
 
+def cost_of_dropping(rank: int, world_size: int) -> list[float]:
+    comm = communicator()
+    costs = []
+    for count in (1000, 10_000, 1000, 10_000):
+        arrays = np.full((count, 1), -1.0)
+        comm.barrier()
+        if rank == 1:
+            comm.barrier()
+        began_s = time.thread_time()
+        for number in range(count):
+            if rank == 0:
+                comm.recv(arrays[number], 1, tag=5, async_op=True)
+            else:
+                comm.send(np.full(1, float(number)), 0, tag=5, async_op=True)
+        costs.append((time.thread_time() - began_s) / count)
+        if rank == 0:
+            comm.barrier()
+        comm.barrier()
+        while rank == 0 and arrays[-1] < 0:  # of one channel: the last one comes last
+            time.sleep(0.001)
+        assert rank == 1 or (arrays[:, 0] == np.arange(count)).all()
+    comm.close()
+    return costs
+
+
+def test_a_dropped_request_costs_the_same_however_many_there_are() -> None:
+    few, many, few_again, many_again = run_ranks(cost_of_dropping, 2, backend=None)[0]
+    assert min(many, many_again) < 4 * min(few, few_again)  # looking at all of them in every call made it eight times
+
+
 def strided_async(rank: int, world_size: int) -> str:
     comm = communicator()
     out = np.zeros(3)
