@@ -27,7 +27,7 @@ export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test build lint format test-cpp test-python test-sanitizers test-torch soak bench docs clean
+.PHONY: help demo test build lint format test-cpp test-python test-hosts test-sanitizers test-torch soak bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 26
@@ -40,6 +40,9 @@ test: test-cpp build  ## every test: C++, then Python
 
 test-python: build  ## the Python tests alone
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+test-hosts: build  ## the tests on several hosts (as root; docs/hosts.md)
+	$(PY) -m pytest tests/hosts $(PYTEST_ARGS)
 
 # ---- set-up, each step stamped -------------------------------------------------------------------------------------
 

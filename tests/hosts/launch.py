@@ -172,10 +172,25 @@ class RoundTrip:
     p99: float
 
 
-def round_trip(hosts: Hosts, one: int, other: int, *, size_bytes: int = 8, rounds: int = 5000) -> RoundTrip:
-    """Measure a ping-pong of two processes over one TCP connection with TCP_NODELAY and blocking calls."""
+def round_trip(
+    hosts: Hosts, one: int, other: int, *, size_bytes: int = 8, rounds: int = 5000, spins: bool = False
+) -> RoundTrip:
+    """Measure a ping-pong of two processes over one TCP connection with TCP_NODELAY.
+
+    Parameters
+    ----------
+    hosts : Hosts
+        Where.
+    one, other : int
+        Hosts.
+    size_bytes, rounds : int
+        Of a message; how many.
+    spins : bool
+        Ask for data again and again rather than sleep until it comes. A core that sleeps takes its time to wake, in a
+        virtual machine several times as long as the message takes.
+    """
     script = str(HERE / "ping_pong.py")
-    arguments = [hosts.address(other), str(size_bytes), str(rounds)]
+    arguments = [hosts.address(other), str(size_bytes), str(rounds), "spin" if spins else "wait"]
     server = hosts.run(other, [sys.executable, "-S", "-E", script, "serve", *arguments])
     try:
         wait_until(lambda: listens(hosts, other, 5202), _SERVER_S, "the ping-pong's server")
@@ -195,8 +210,10 @@ def figures(hosts: Hosts, *, seconds: int = 2) -> dict[str, Any]:
         0, ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]).strip()}  # fmt: skip
     for streams in (1, 4):
         measured[f"goodput_{streams}_bits_per_second"] = goodput(hosts, 0, 1, streams=streams, seconds=seconds)
-    trip = round_trip(hosts, 0, 1)
-    return {**measured, **{f"round_trip_{name}_s": value for name, value in vars(trip).items()}}
+    for spins, name in ((False, "waiting"), (True, "spinning")):
+        trip = round_trip(hosts, 0, 1, spins=spins)
+        measured |= {f"round_trip_{name}_{which}_s": value for which, value in vars(trip).items()}
+    return measured
 
 
 __all__ = [

@@ -78,10 +78,10 @@ def test_a_link_is_shaped_at_both_ends_and_only_where_asked() -> None:
 
 @pytest.mark.parametrize("rate", [1e6, 1e8, 1e9, 1e10, 1e11])
 @pytest.mark.parametrize("mtu", [1280, 1500, 9000])
-def test_a_bucket_holds_two_pieces_and_a_queue_many_bursts(rate: float, mtu: int) -> None:
+def test_a_bucket_holds_three_pieces_and_a_queue_many_bursts(rate: float, mtu: int) -> None:
     shaping = Shaping.of(rate, mtu)
     assert shaping.segment_bytes >= mtu + 14
-    assert shaping.burst_bytes >= 2 * shaping.segment_bytes
+    assert shaping.burst_bytes >= 3 * shaping.segment_bytes
     assert shaping.limit_bytes >= 8 * shaping.burst_bytes
 
 
