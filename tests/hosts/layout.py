@@ -145,6 +145,12 @@ class Layout:
         lines += [f"{self.address(host, 6)} {self.name(host)}-v6" for host in range(self.count)]
         return "\n".join(lines) + "\n"
 
+    def configuration(self, host: int) -> dict[str, str]:
+        """Return the files that a host has in place of the machine's in /etc. Names come from files, not from DNS."""
+        kinds = ("passwd", "group", "shadow", "hosts", "networks", "protocols", "services", "ethers", "rpc")
+        switch = "".join(f"{kind}: files\n" for kind in kinds)
+        return {"hosts": self.hosts_file(), "hostname": self.name(host) + "\n", "nsswitch.conf": switch}
+
     def host_sysctls(self) -> dict[str, str]:
         """Return the settings of a host's kernel, by path under /proc/sys."""
         congestion = {"net/ipv4/tcp_congestion_control": self.congestion} if self.congestion else {}
@@ -239,5 +245,5 @@ class Shaping:
         """Return the shaping for a rate in bits per second."""
         frame = mtu + 14
         burst = max(int(rate / 8 * 0.4e-3), 6 * frame)
-        limit = max(int(rate / 8 * 30e-3), 32 * frame) + burst
+        limit = max(int(rate / 8 * 30e-3), 64 * frame) + burst
         return cls(burst, limit, min(burst // 3, 65536))

@@ -120,8 +120,8 @@ class Hosts:
             for host in range(len(self)):
                 folder = namespaces.CONFIGURATION / self.namespace(host)
                 _make_folder(folder)
-                (folder / "hosts").write_text(self._layout.hosts_file())
-                (folder / "hostname").write_text(self.name(host) + "\n")
+                for name, text in self._layout.configuration(host).items():
+                    (folder / name).write_text(text)
             self._start_keeper()
             self._pids = [int((self.directory / self.name(host)).read_text()) for host in range(len(self))]
         except BaseException:

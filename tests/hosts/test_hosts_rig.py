@@ -83,6 +83,13 @@ def test_each_host_is_a_network_and_a_name_of_its_own() -> None:
         assert "fd77" not in subprocess.run(["ip", "addr"], capture_output=True, text=True, check=True).stdout
 
 
+def test_names_that_no_host_has_are_unknown_at_once() -> None:
+    with Hosts(1) as hosts:
+        script = "import socket; socket.getaddrinfo('example.org', 80)"
+        with pytest.raises(CommandFailed, match="Name or service not known"):
+            hosts.check_output(0, [*PYTHON, script], timeout=5)
+
+
 def test_the_named_namespaces_resolve_names_too() -> None:
     with Hosts(2) as hosts:
         command = ["ip", "netns", "exec", hosts.namespace(0), "getent", "hosts", "host1"]
