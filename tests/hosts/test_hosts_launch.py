@@ -16,11 +16,12 @@ from tests.hosts import CommandFailed, Hosts, mpirun, torchrun
 pytestmark = pytest.mark.usefixtures("possible")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REDUCE = """
-import os, socket, torch, torch.distributed as dist
+import socket, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([2.0 ** dist.get_rank()])
 dist.all_reduce(total)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {socket.gethostname()}: {int(total)}", flush=True)
+# In one write: under `python -u`, which torchrun uses, print() writes the end of the line apart.
+sys.stdout.write(f"rank {dist.get_rank()} of {dist.get_world_size()} on {socket.gethostname()}: {int(total)}\\n")
 dist.barrier()
 dist.destroy_process_group()
 """
