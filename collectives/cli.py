@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import collectives
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line; quiet where the reader of its output goes away (``| head``).
 
     Parameters
     ----------
@@ -29,8 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status.
+        The exit status; 128 + SIGPIPE, as a shell reports it, where the output was not read to its end.
     """
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered must not be tried again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Parse the arguments and do what they say; the exit status."""
     parser = argparse.ArgumentParser(prog="collectives", description=__doc__)
     parser.add_argument("--version", action="version", version=f"collectives {collectives.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
