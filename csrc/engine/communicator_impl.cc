@@ -204,20 +204,27 @@ Status CommunicatorImpl::trouble(int64_t deadline_ns, int64_t timeout_ns) {
     if (monotonic_ns() >= deadline_ns)
         return fail(timeout_error(timeout_ns), -1, nullptr);
     if (operation_.active())
-        look_for_interrupt(describe(operation_.call(), config_.rank));
+        look_for_interrupt(own_call(operation_.call()));
     return error();
 }
 
 void CommunicatorImpl::look_for_interrupt(const std::string& what) {
     if (InterruptCheck check = g_interrupt_check.load(); check != nullptr && check())
-        (void)fail(Status(Code::interrupted, what + " of group '" + config_.name + "' was interrupted"), config_.rank,
-                   nullptr);
+        (void)fail(Status(Code::interrupted, what + " of group '" + config_.name + "' was interrupted by a signal on " +
+                                                 group_->name_of(config_.rank)),
+                   config_.rank, nullptr);
+}
+
+/// A call of this rank with its number: "all_reduce of float32[4], sum #3".
+std::string CommunicatorImpl::own_call(const Call& call) const {
+    const uint64_t number = operation_.active() ? operation_.sequence() : sequence() + 1;
+    return describe(call, config_.rank) + " #" + std::to_string(number);
 }
 
 Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
-    std::string text = describe(operation_.call(), config_.rank) + " #" + std::to_string(operation_.sequence()) +
-                       " of group '" + config_.name + "' on " + group_->name_of(config_.rank) + " timed out after " +
-                       seconds(timeout_ns) + ": still waiting for ";
+    std::string text = own_call(operation_.call()) + " of group '" + config_.name + "' on " +
+                       group_->name_of(config_.rank) + " timed out after " + seconds(timeout_ns) +
+                       ": still waiting for ";
     std::vector<int> missing = operation_.missing_ranks();
     for (size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : "") + group_->name_of(missing[i]);
     text += ", silent for " + seconds(monotonic_ns() - operation_started_ns_) +
@@ -225,18 +232,28 @@ Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
     return Status(Code::timeout, text);
 }
 
-/// Becomes, or repeats, the first failure; shows it to the peers. `call`: put its description before the message.
-Status CommunicatorImpl::fail(Status status, int culprit, const Call* call) {
-    if (call != nullptr)
-        status =
-            Status(status.code(), describe(*call, config_.rank) + " #" + std::to_string(sequence()) + " of group '" +
-                                      config_.name + "' on " + group_->name_of(config_.rank) + ": " + status.message());
+/// Becomes, or repeats, the first failure; shows it to the peers. `call`: says in what it was met here.
+Status CommunicatorImpl::fail(const Status& cause, int culprit, const Call* call) {
+    return call == nullptr ? fail_in("", "", cause, culprit)
+                           : fail_in(own_call(*call), " on " + group_->name_of(config_.rank), cause, culprit);
+}
+
+/// The same: this rank says "<what> of group '<name>'<where>: <cause>", and what a peer said of the same call is not said
+/// twice. The peers are shown the cause alone.
+Status CommunicatorImpl::fail_in(const std::string& what, const std::string& where, const Status& cause, int culprit) {
+    std::string text = cause.message();
+    if (!what.empty()) {
+        const std::string said = " failed: " + what + " "; // by a peer: see Group::known_failure
+        if (const size_t at = text.find(said); at != std::string::npos)
+            text.erase(at + std::strlen(" failed: "), what.size() + 1);
+        text = what + " of group '" + config_.name + "'" + where + ": " + text;
+    }
     Status first;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (failure_.ok()) {
-            failure_ = status;
-            group_->publish_failure(status.code(), culprit, status.message());
+            failure_ = Status(cause.code(), text);
+            group_->publish_failure(cause.code(), culprit, cause.message());
         }
         first = failure_;
         failed_.store(true, std::memory_order_release);

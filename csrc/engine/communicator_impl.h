@@ -132,7 +132,9 @@ class CommunicatorImpl final : public Communicator {
     Status check_usable() const;
     void enqueue(const std::shared_ptr<CollectiveRequest>& request);
     RequestPtr start_packed(const std::vector<Call>& calls, size_t first, size_t last, int64_t timeout_ns);
-    Status fail(Status status, int culprit, const Call* call);
+    std::string own_call(const Call& call) const;
+    Status fail(const Status& cause, int culprit, const Call* call);
+    Status fail_in(const std::string& what, const std::string& where, const Status& cause, int culprit);
     void record_counts(const Call& call, uint64_t sequence);
     Status operation_failed();
     Status mismatch_error(int q);
@@ -143,8 +145,10 @@ class CommunicatorImpl final : public Communicator {
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
     Status timeout_error(int64_t timeout_ns);
     void remember_message(const std::shared_ptr<MessageRequest>& request);
+    std::string oldest_message();
     void look_at_messages();
     void look_for_interrupt(const std::string& what);
+    void wait_late(const CollectiveRequest& request, int64_t timeout_ns);
     void message_late(const MessageRequest& request);
     Status message_error(const std::string& what, Status status);
     Status subgroup(const std::string& key, const std::vector<int>& ranks, const std::string& name,

@@ -85,10 +85,7 @@ Status CollectiveRequest::drive_until_done(int64_t timeout_ns) {
     int64_t deadline = timeout_ns < 0 ? kForever : deadline_after(monotonic_ns(), timeout_ns);
     help_until_done(communicator_->engine_, *communicator_, *this, [&] {
         if (monotonic_ns() >= deadline && !done())
-            (void)communicator_->fail(Status(Code::timeout, "waiting for " + describe(call_, communicator_->rank()) +
-                                                                " #" + std::to_string(sequence()) + " of group '" +
-                                                                communicator_->config_.name + "' timed out"),
-                                      -1, nullptr);
+            communicator_->wait_late(*this, timeout_ns);
     });
     return status();
 }
@@ -176,7 +173,7 @@ void CommunicatorImpl::look_around() {
     else if (config_.world_size > 1) {
         int culprit = -1;
         if (Status status = group_->peer_trouble(0, &culprit); !status.ok())
-            (void)fail(Status(status.code(), "group '" + config_.name + "': " + status.message()), culprit, nullptr);
+            (void)fail_in(oldest_message(), " on " + group_->name_of(config_.rank), status, culprit);
     }
     disown();
 }
@@ -259,14 +256,12 @@ void MessageRequest::message_done(const Status& status, int source_rank) {
 
 /// The error of a message: the communicator's first one, which it may become.
 Status CommunicatorImpl::message_error(const std::string& what, Status status) {
+    if (failed_.load(std::memory_order_acquire))
+        return error();
     int culprit = -1;
-    const bool first = !failed_.load(std::memory_order_acquire);
-    if (!first)
-        status = error();
-    else if (Status cause = group_->known_failure(&culprit); !cause.ok())
+    if (Status cause = group_->known_failure(&culprit); !cause.ok())
         status = cause; // the other side gave up because of a third rank: that one is the news
-    status = Status(status.code(), what + " of group '" + config_.name + "': " + status.message());
-    return first ? fail(status, culprit, nullptr) : status;
+    return fail_in(what, " on " + group_->name_of(config_.rank), status, culprit);
 }
 
 void MessageRequest::abort() { communicator_->abort(what_ + " was aborted"); }
@@ -324,6 +319,19 @@ RequestPtr CommunicatorImpl::start_recv(void* data, int64_t bytes, int source, u
     return start_message(false, data, bytes, source, tag, timeout_ns);
 }
 
+/// Somebody gave up waiting for a request: the operation that runs, it or one before it, says for which ranks.
+void CommunicatorImpl::wait_late(const CollectiveRequest& request, int64_t timeout_ns) {
+    if (try_own()) {
+        if (operation_.active())
+            (void)fail(timeout_error(timeout_ns), -1, nullptr);
+        disown();
+    }
+    (void)fail(Status(Code::timeout, "waiting for " + describe(request.call_, config_.rank) + " #" +
+                                         std::to_string(request.sequence()) + " of group '" + config_.name + "' on " +
+                                         group_->name_of(config_.rank) + " timed out"),
+               -1, nullptr);
+}
+
 /// Messages under way, for their deadlines. What has ended goes when the list has doubled, and the list is looked through
 /// only when the first deadline has passed, so that a message costs the same however many are outstanding.
 void CommunicatorImpl::remember_message(const std::shared_ptr<MessageRequest>& request) {
@@ -338,6 +346,15 @@ void CommunicatorImpl::remember_message(const std::shared_ptr<MessageRequest>& r
     }
     messages_.push_back(request);
     next_message_deadline_ns_ = std::min(next_message_deadline_ns_, request->deadline_ns_);
+}
+
+/// What waits in a communicator where no collective runs.
+std::string CommunicatorImpl::oldest_message() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& weak : messages_)
+        if (auto request = weak.lock(); request && !request->done())
+            return request->what_;
+    return "an operation";
 }
 
 void CommunicatorImpl::look_at_messages() {
@@ -362,7 +379,8 @@ void CommunicatorImpl::look_at_messages() {
 }
 
 void CommunicatorImpl::message_late(const MessageRequest& request) {
-    (void)fail(Status(Code::timeout, request.what_ + " on " + group_->name_of(config_.rank) + " timed out after " +
+    (void)fail(Status(Code::timeout, request.what_ + " of group '" + config_.name + "' on " +
+                                         group_->name_of(config_.rank) + " timed out after " +
                                          std::to_string((monotonic_ns() - request.started_ns_) / kMillisecond) +
                                          " ms: the other side did not come"),
                -1, nullptr);

@@ -196,7 +196,11 @@ void Group::publish_failure(Code code, int culprit, const std::string& text) {
         return;
     failure_published_ = true;
     FailureRecord& record = self().control->failure;
-    std::strncpy(record.text, text.c_str(), sizeof record.text - 1);
+    std::string told = text; // the reader knows whose record it is, and of what group
+    const std::string known = " of group '" + name_ + "'", here = known + " on " + name_of(rank_);
+    if (const size_t at = told.find(known); at != std::string::npos)
+        told.erase(at, told.compare(at, here.size(), here) == 0 ? here.size() : known.size());
+    std::strncpy(record.text, told.c_str(), sizeof record.text - 1);
     record.culprit.store(culprit, std::memory_order_relaxed);
     record.code.store(uint32_t(code), std::memory_order_seq_cst);
     for (Member& m : members_)
@@ -220,10 +224,18 @@ Status Group::known_failure(int* culprit) const {
         if (code == Code::ok || code == Code::closed)
             continue;
         *culprit = record.culprit.load(std::memory_order_relaxed);
-        return Status(code == Code::mismatch ? Code::mismatch : Code::peer_failed,
-                      name_of(q) + " failed: " + record.text);
+        const bool same_here = code == Code::mismatch || code == Code::timeout; // of the group, not of that rank alone
+        return Status(same_here ? code : Code::peer_failed, told_by(q, record.text));
     }
     return {};
+}
+
+/// What a failure record says, with the rank that it happened to: the record's owner, or whom it heard it from.
+std::string Group::told_by(int q, const std::string& text) const {
+    for (int r = 0; r < size(); ++r)
+        if (text.starts_with(name_of(r) + " failed: "))
+            return text;
+    return name_of(q) + " failed: " + text;
 }
 
 Status Group::peer_trouble(uint64_t phase, int* culprit) {

@@ -84,6 +84,7 @@ class Group {
     void publish_failure(Code code, int culprit, const std::string& text);
     /// A member that died or has shown a failure (not a closed one), as a status that names the cause; ok: none. Any thread.
     Status known_failure(int* culprit) const;
+    std::string told_by(int q, const std::string& text) const;
     /// A failure that a peer has shown; a closed peer counts only if it has not reached `phase`. Ok: none.
     Status peer_trouble(uint64_t phase, int* culprit);
 
