@@ -55,9 +55,9 @@ PyObject* set_status_error(const Status& status) noexcept {
     switch (status.code()) {
     case Code::invalid_argument:
     case Code::unsupported: PyErr_SetString(PyExc_ValueError, status.message().c_str()); break;
-    case Code::interrupted:
+    case Code::interrupted: // the handler's own error is set in the call that it ended, and in no later one
         if (PyErr_Occurred() == nullptr)
-            PyErr_SetNone(PyExc_KeyboardInterrupt);
+            set_library_error(status);
         break;
     default: set_library_error(status);
     }

@@ -12,7 +12,8 @@ namespace collectives {
 ///
 /// invalid_argument, unsupported -> ValueError; mismatch -> MismatchError; timeout -> CollectiveTimeoutError (also a
 /// TimeoutError); peer_failed -> PeerFailedError; aborted -> AbortedError; closed -> ClosedError; internal ->
-/// CollectivesError; interrupted -> the error that the signal handler raised (KeyboardInterrupt for Ctrl-C).
+/// CollectivesError; interrupted -> the error that the signal handler raised (KeyboardInterrupt for Ctrl-C) in the
+/// call that it ended, CollectivesError in later ones.
 [[noreturn]] void throw_status(const Status& status);
 
 /// The same without a throw: sets the Python error and returns null, for functions of the C API. Needs the GIL.

@@ -185,8 +185,7 @@ Status StoreBootstrap::all_gather(std::string_view mine, std::vector<std::string
         return {Code::timeout, "group " + name_ + ": rank " + name_of(rank_) + " waited " +
                                    seconds_of(monotonic_ns() - began_ns) + " for rank" +
                                    (missing.size() > 1 ? "s " : " ") + names + " of " + std::to_string(world_size_) +
-                                   " to join (step " + std::to_string(round_) +
-                                   "): not started, ended early, or making another group"};
+                                   " to join: not started, ended early, or making another group"};
     }
     COLLECTIVES_RETURN_IF_ERROR(waited);
     COLLECTIVES_RETURN_IF_ERROR(ask(*store_, deadline_ns, [&] {

@@ -48,6 +48,34 @@ def test_ctrl_c_ends_every_wait(name: str) -> None:
     assert 0.3 < raised.took_s < 1.2
 
 
+def later_calls(rank: int, world_size: int) -> list[Raised]:
+    comm = communicator()
+    comm.barrier()
+    if rank == 1:
+        time.sleep(1.0)
+        return [catch(lambda: [comm.all_reduce(np.ones(4)), comm.barrier()])]  # rank 0 had written its share of one
+    _signal_soon(signal.SIGINT)
+    request = comm.all_reduce(np.ones(4), async_op=True)
+    results = [catch(comm.barrier)]
+    results += [catch(comm.barrier), catch(request.wait), catch(lambda: comm.recv(np.ones(1), 1))]
+    thread = threading.Thread(target=lambda: results.append(catch(comm.barrier)))
+    thread.start()
+    thread.join(5)
+    error = comm.exception()
+    return [*results, Raised(type(error).__name__, str(error), 0, 0)]
+
+
+def test_ctrl_c_is_raised_once_and_later_calls_say_what_it_ended() -> None:
+    (first, *later), (peer,) = run_ranks(later_calls, 2, backend=None, timeout=30)
+    assert first.kind == "KeyboardInterrupt", first
+    assert len(later) == 5
+    for raised in later:
+        assert raised.kind == "CollectivesError", raised
+        assert "all_reduce of float64[4], sum #2" in raised.text, raised.text
+        assert "was interrupted by a signal on rank 0" in raised.text, raised.text
+    assert peer.kind == "PeerFailedError" and "was interrupted by a signal" in peer.text, peer
+
+
 def interrupted_init(rank: int, world_size: int) -> Raised | None:
     if rank == 1:
         time.sleep(1.5)
@@ -111,7 +139,7 @@ def test_a_rank_that_never_comes_is_named() -> None:
     results = run_ranks(missing_rank, 4, backend=None, timeout=30)
     for rank in (0, 1, 3):
         assert results[rank].kind == "CollectiveTimeoutError", results[rank]
-        assert "for rank 2 of 4" in results[rank].text, results[rank].text
+        assert "for rank 2 of 4 to join: not started" in results[rank].text, results[rank].text
         assert 1.0 < results[rank].took_s < 3.5
 
 
