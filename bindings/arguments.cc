@@ -45,10 +45,12 @@ bool parse_keywords(const Signature& signature, PyObject* const* given, PyObject
 }
 
 bool refuse_op(PyObject* value) {
-    PyErr_Format(PyExc_ValueError,
-                 "op: expected \"sum\", \"avg\", \"product\", \"min\", \"max\", \"band\", \"bor\", \"bxor\" or "
-                 "(\"premul_sum\", factor), got %R",
-                 value);
+    Py_ssize_t length = 0;
+    const char* name = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &length) : "";
+    if (name == nullptr)
+        return false;
+    PyErr_Format(PyExc_ValueError, "op: %R is no reduce operation. %s", value,
+                 why_unknown_reduce_op({name, static_cast<size_t>(length)}).c_str());
     return false;
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -92,12 +93,24 @@ def test_plan_refuses_what_makes_no_sense(arguments: list[str], expected: str, c
     assert expected in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("op", "expected"), [("mean", 'op: expected "sum"'), ("band", "all_reduce: ")])
+@pytest.mark.parametrize(("op", "expected"), [("mean", "op: 'mean' is no reduce operation"), ("band", "all_reduce: ")])
 def test_plan_says_what_the_group_refuses(op: str, expected: str, capsys) -> None:
     assert cli.main(["info", "--plan", "all_reduce", "4MiB", "--op", op]) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith(f"collectives info --plan: {expected}")
     assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize("arguments", [["info", "--json"], ["info"], ["info", "--plan", "all_reduce", "4MiB"]])
+def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-m", "collectives.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    command.stdout.close()  # as `| head -0` does, long before the first line is there
+    assert (command.stderr.read(), command.wait(60)) == ("", 128 + signal.SIGPIPE)
 
 
 def test_wrong_arguments() -> None:

@@ -86,6 +86,9 @@ constexpr bool is_reduce_op(uint8_t value) { return value < kReduceOpCount; }
 /// Whether the operation is defined for the dtype.
 constexpr bool supports(ReduceOp op, DType dtype) { return (info(op).kinds & kind_bit(info(dtype).kind)) != 0; }
 
+/// What to say of a name that no operation has: the one that was probably meant, and those there are.
+std::string why_unknown_reduce_op(std::string_view name);
+
 /// One sentence that says why the pair is refused and what to do; empty when it is supported.
 std::string why_unsupported(ReduceOp op, DType dtype);
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import collectives
+from collectives.testing import run_ranks
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +67,11 @@ REFUSED = [
     (lambda c: c.all_reduce(torch.zeros(1).expand(4)), ValueError, r"array: several of its elements share one address"),
     (lambda c: c.all_reduce(torch.zeros(3).to_sparse()), ValueError, r"array: a sparse tensor"),
     (lambda c: c.all_reduce(torch.zeros(3, device="meta")), ValueError, r"array: a tensor that is not on the CPU"),
-    (lambda c: c.all_reduce(np.zeros(3), "mean"), ValueError, r"op: expected .*premul_sum.* got 'mean'"),
-    (lambda c: c.all_reduce(np.zeros(3), "premul_sum"), ValueError, r"op: expected"),
+    (lambda c: c.all_reduce(np.zeros(3), "mean"), ValueError, r"op: 'mean' is no .*mean \"avg\"\? .*premul_sum"),
+    (lambda c: c.all_reduce(np.zeros(3), "prod"), ValueError, r"op: 'prod' is no .* mean \"product\"\? Known are"),
+    (lambda c: c.reduce(np.zeros(3), op="median"), ValueError, r"op: 'median' is no reduce operation. Known are"),
+    (lambda c: c.all_reduce(np.zeros(3), 3), ValueError, r"op: 3 is no reduce operation. Known are"),
+    (lambda c: c.all_reduce(np.zeros(3), "premul_sum"), ValueError, r"mean \(\"premul_sum\", factor\)\?"),
     (lambda c: c.all_reduce(np.zeros(3), ("premul_sum", "x")), TypeError, r"op: the factor of premul_sum"),
     (lambda c: c.all_reduce(np.zeros(3), ("premul_sum", 1j)), ValueError, r"factor|complex|imaginary"),
     (lambda c: c.all_reduce(np.zeros(3), "band"), ValueError, r"band.*float64|float64.*band"),
@@ -209,6 +213,20 @@ def test_methods_have_documentation() -> None:
         for name, member in vars(kind).items():
             if not name.startswith("__"):
                 assert inspect.getdoc(member), name
+
+
+def fills_the_heap(rank: int, world_size: int) -> str:
+    kept = [collectives.empty(200_000, dtype="uint8") for _ in range(4)]
+    with pytest.raises(torch.OutOfMemoryError) as raised:
+        collectives.empty(500_000, dtype="uint8")
+    assert len(kept) == 4
+    return str(raised.value)
+
+
+def test_a_full_heap_names_the_variable_that_makes_it_larger() -> None:
+    (text,) = run_ranks(fills_the_heap, 1, backend=None, env={"COLLECTIVES_HEAP_BYTES": "1MiB"})
+    assert "no room for 500000 bytes" in text and "of 1048576 bytes are in use" in text, text
+    assert "COLLECTIVES_HEAP_BYTES" in text, text
 
 
 def test_empty_is_zeroed_shared_memory() -> None:

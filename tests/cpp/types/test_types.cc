@@ -35,6 +35,24 @@ TEST_CASE("reduce_op: names in either case") {
     CHECK_FALSE(is_reduce_op(kReduceOpCount));
 }
 
+TEST_CASE("reduce_op: an unknown name is told what was probably meant, and what there is") {
+    const std::pair<const char*, const char*> slips[] = {
+        {"prod", "\"product\""},    {"PROD", "\"product\""},
+        {"mean", "\"avg\""},        {"average", "\"avg\""},
+        {"summ", "\"sum\""},        {"mul", "\"product\""},
+        {"maximum", "\"max\""},     {"and", "\"band\""},
+        {"prodcut", "\"product\""}, {"premul_sum", "(\"premul_sum\", factor)"},
+    };
+    for (const auto& [slip, meant] : slips) {
+        CAPTURE(slip);
+        CHECK(why_unknown_reduce_op(slip).starts_with("Did you mean " + std::string(meant) + "? Known are \"sum\", "));
+    }
+    for (const char* nothing_close : {"", "x", "median", "logsumexp"})
+        CHECK(why_unknown_reduce_op(nothing_close).starts_with("Known are \"sum\", \"avg\", \"product\", "));
+    for (const ReduceOpInfo& row : kReduceOps)
+        CHECK(why_unknown_reduce_op("median").find(row.name) != std::string::npos);
+}
+
 TEST_CASE("reduce_op: what is supported, and a reason where not") {
     for (const DTypeInfo& row : kDTypes) {
         const bool inexact =
