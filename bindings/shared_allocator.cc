@@ -33,9 +33,9 @@ class SharedAllocator final : public c10::Allocator {
         void* data = node->allocate(bytes);
         if (data == nullptr)
             TORCH_CHECK_WITH(OutOfMemoryError, false, "collectives: no room for ", bytes, " bytes in the shared heap (",
-                             node->heap_used_bytes(),
-                             " bytes are in use); free tensors made by collectives.empty or "
-                             "allocateTensor, or configure a larger heap");
+                             node->heap_used_bytes(), " of ", node->heap_bytes(),
+                             " bytes are in use); free tensors made by collectives.empty or allocateTensor, or set the "
+                             "environment variable COLLECTIVES_HEAP_BYTES to more before the program starts");
         return {data, data, &free_shared, device};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &free_shared; }

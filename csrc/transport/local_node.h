@@ -73,6 +73,7 @@ class LocalNode final : public Node {
     bool owns(const void* data, size_t bytes) const override;
     int64_t segment_used_bytes() const override { return arena_->used_bytes(); }
     int64_t heap_used_bytes() const override { return heap_arena_->used_bytes(); }
+    int64_t heap_bytes() const override { return config_.heap_bytes; }
     void shutdown() override;
 
     /// What this node tells the others of a new group.

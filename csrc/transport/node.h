@@ -39,6 +39,7 @@ class Node {
     /// Bytes of the segment in use, and of the shared heap; for `collectives info` and leak tests.
     virtual int64_t segment_used_bytes() const = 0;
     virtual int64_t heap_used_bytes() const = 0;
+    virtual int64_t heap_bytes() const = 0; // all of it
 
     /// Stops the progress thread and tells peers that this process leaves. Called at interpreter exit. Idempotent.
     virtual void shutdown() = 0;
