@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "bindings/communicator.h"
 #include "bindings/errors.h"
+#include "bindings/group_log.h"
 #include "bindings/store_bootstrap.h"
 
 namespace collectives {
@@ -50,7 +51,9 @@ C10dBackend::C10dBackend(std::shared_ptr<Communicator> communicator, std::shared
                          StorePtr store, OptionsPtr options)
     : Backend(communicator->rank(), communicator->world_size()), bootstrap_(std::move(bootstrap)),
       communicator_(std::move(communicator)), store_(std::move(store)), options_(std::move(options)),
-      owner_(static_cast<int>(getpid())) {}
+      owner_(static_cast<int>(getpid())) {
+    log_group(*communicator_);
+}
 
 C10dBackend::~C10dBackend() {
     if (is_forked_child())

@@ -13,6 +13,7 @@
 
 #include "algorithms/call.h"
 #include "base/clock.h"
+#include "bindings/group_log.h"
 #include "bindings/py_communicator.h"
 #include "bindings/py_request.h"
 #include "bindings/python_bootstrap.h"
@@ -357,6 +358,7 @@ py::object create_from_python(const py::type& type, const py::object& meeting, i
 
 PyObject* wrap_communicator(std::shared_ptr<Communicator> communicator, std::shared_ptr<Bootstrap> bootstrap,
                             PyTypeObject* type) {
+    log_group(*communicator);
     PyObject* object = type->tp_alloc(type, 0);
     if (object == nullptr)
         return nullptr;

@@ -45,7 +45,7 @@ def create_backend(options: Any, backend_options: Options | None) -> C10dBackend
             f"not {type(backend_options).__module__}.{type(backend_options).__qualname__}"
         )
     log.configure()
-    backend = _create_backend(
+    return _create_backend(
         store=options.store,
         rank=options.group_rank,
         size=options.group_size,
@@ -54,6 +54,3 @@ def create_backend(options: Any, backend_options: Options | None) -> C10dBackend
         global_ranks=list(options.global_ranks_in_group),
         options=backend_options,
     )
-    if log.enabled():
-        log.group_made(options.group_id, options.group_rank, options.group_size, backend.describe())
-    return backend

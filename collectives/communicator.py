@@ -6,6 +6,8 @@ The methods that move data are C functions of :class:`collectives._core.Communic
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +17,12 @@ from collectives import _rendezvous, config, log
 
 if TYPE_CHECKING:
     from torch.distributed import Store
+
+
+def _checked_seconds(timeout: float) -> float:
+    if math.isnan(timeout) or timeout < 0:
+        raise ValueError(f"timeout: must be at least 0 seconds, got {timeout!r}")
+    return float(timeout)
 
 
 class Communicator(_core.Communicator):
@@ -49,9 +57,13 @@ class Communicator(_core.Communicator):
         CollectiveTimeoutError
             If a rank did not come; the message names it.
         """
-        seconds = config.TIMEOUT_S.read() if timeout is None else timeout
+        seconds = config.TIMEOUT_S.read() if timeout is None else _checked_seconds(timeout)
+        deadline = time.monotonic() + seconds
         meeting, rank, world_size = _rendezvous.from_environment(seconds)
-        return cls._create(meeting, rank, world_size, timeout=seconds, **options)
+        left = max(0.0, deadline - time.monotonic())  # the ranks have one timeout to come, not one for each step
+        communicator = cls._create(meeting, rank, world_size, timeout=left, **options)
+        communicator.timeout = seconds
+        return communicator
 
     @classmethod
     def from_mpi(cls, comm: Any, *, timeout: float | None = None, **options: Any) -> Self:
@@ -116,7 +128,7 @@ class Communicator(_core.Communicator):
         deterministic: bool = False,
     ) -> Self:
         log.configure()
-        communicator = _core.create_communicator(
+        return _core.create_communicator(
             cls,
             meeting,
             rank,
@@ -127,9 +139,6 @@ class Communicator(_core.Communicator):
             algorithm=algorithm,
             deterministic=deterministic,
         )
-        if log.enabled():
-            log.group_made(name, rank, world_size, communicator.describe())
-        return communicator
 
     def __enter__(self) -> Self:
         return self

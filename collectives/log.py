@@ -1,7 +1,8 @@
 """What the library says in the log: once, what a group runs on and why. The logger is Python's, "collectives".
 
 ``COLLECTIVES_LOG`` prints it to stderr; without the variable it goes where the program's own ``logging`` configuration
-sends it. Called by the modules that make groups; imports nothing of the package but the configuration.
+sends it. Called by the modules that make groups and by the extension; imports nothing of the package but the
+configuration.
 """
 
 from __future__ import annotations

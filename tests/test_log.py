@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from collectives import log
@@ -55,6 +56,35 @@ def test_what_a_group_runs_on_is_said_once() -> None:
         assert first.startswith(f"group 'first', rank {rank} of 2: transport shm (")
         assert "staging" in first and " stores (measured)" in first
         assert "are staged or pulled, as the first calls of each size measure" in first or "no pulling (" in first
+
+
+def derived_groups(rank: int, world_size: int) -> list[str]:
+    kept = Kept()
+    log.logger.addHandler(kept)
+    log.logger.setLevel(logging.DEBUG)
+    comm = communicator(name="parent")
+    comm.split(0)
+    comm.split(None if rank == 1 else 0)
+    comm.shrink([1]) if rank == 0 else None
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend.split(None, [0, 1])
+    backend.merge(dist.PrefixStore("merge", dist.group.WORLD.get_group_store()), None, 1 - rank, 2)
+    if rank == 0:
+        backend.shrink([1])
+    return [text.partition(": ")[0] for _, text in kept.lines]
+
+
+def test_groups_made_of_others_say_so_too() -> None:
+    first, second = run_ranks(derived_groups, 2)
+    assert first[:4] == [
+        "group 'parent', rank 0 of 2",
+        "group 'parent/split0.0', rank 0 of 2",
+        "group 'parent/split1.0', rank 0 of 1",
+        "group 'parent/shrink2', rank 0 of 1",
+    ]
+    assert second[:2] == ["group 'parent', rank 1 of 2", "group 'parent/split0.0', rank 1 of 2"]
+    assert [line.partition(", ")[2] for line in first[4:]] == ["rank 0 of 2", "rank 1 of 2", "rank 0 of 1"], first
+    assert [line.partition(", ")[2] for line in second[2:]] == ["rank 1 of 2", "rank 0 of 2"], second
 
 
 def quiet(rank: int, world_size: int) -> tuple[str, str]:
