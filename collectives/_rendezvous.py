@@ -10,8 +10,10 @@ import datetime
 import hashlib
 import os
 import re
+import socket
 import stat
 import tempfile
+import threading
 import time
 from array import array
 from collections.abc import Mapping
@@ -21,7 +23,12 @@ from typing import Any
 import torch.distributed as dist
 
 from collectives import config
+from collectives.errors import CollectivesError, CollectiveTimeoutError
 
+_CONNECT_SLICE_S = 0.5  # of one attempt to connect to a host that does not answer at all
+_CONNECT_PAUSE_S = 0.05  # between two attempts where it answers that nobody listens
+_LEAST_STORE_TIMEOUT_S = 1.0  # for torch to connect where somebody has just answered
+_LONGEST_S = 1e8  # three years: no end; a timedelta cannot be infinite
 _groups_made = 0  # stores are reused within a job: each group has its own prefix, counted alike on all ranks
 _job_stores: dict[str, Any] = {}  # the meeting file of a job, by path
 
@@ -74,12 +81,21 @@ def from_environment(timeout: float, environ: Mapping[str, str] = os.environ) ->
     ------
     RuntimeError
         If there is no launcher, or no way to meet; the message says what was tried.
+    CollectiveTimeoutError
+        If nobody listened at the store's address in time.
+    CollectivesError
+        If the store could not be made for another reason.
     """
     tried: list[str] = []
     if {"RANK", "WORLD_SIZE"} <= environ.keys():
         launch = Launch("torchrun", int(environ["RANK"]), int(environ["WORLD_SIZE"]), None, None)
         if {"MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
-            return _torch_environment_store(timeout), launch.rank, launch.world_size
+            address = (environ["MASTER_ADDR"], int(environ["MASTER_PORT"]))
+            hosts = launch.rank == 0 and environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun does
+            # torchrun keeps its store over restarts, where some ranks may have made a group and others not.
+            attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            store = _prefixed(_tcp_store(*address, launch, timeout, hosts=hosts), attempt)
+            return store, launch.rank, launch.world_size
         tried.append("torchrun's store: RANK and WORLD_SIZE are set, but MASTER_ADDR or MASTER_PORT is not")
     else:
         tried.append("torchrun: RANK and WORLD_SIZE are not set")
@@ -133,7 +149,7 @@ def _meeting_of(launch: Launch, timeout: float, environ: Mapping[str, str], trie
     if address is None and {"MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
         address = (environ["MASTER_ADDR"], int(environ["MASTER_PORT"]))
     if address is not None:
-        return _prefixed(_tcp_store(*address, launch, timeout))
+        return _prefixed(_tcp_store(*address, launch, timeout, hosts=launch.rank == 0))
     tried.append("COLLECTIVES_STORE, and MASTER_ADDR with MASTER_PORT: not set")
     if launch.world_size == 1:
         return _prefixed(dist.HashStore())
@@ -147,35 +163,81 @@ def _meeting_of(launch: Launch, timeout: float, environ: Mapping[str, str], trie
         if path not in _job_stores:
             _job_stores[path] = dist.FileStore(path, launch.world_size)
         store = _job_stores[path]
-        store.set_timeout(datetime.timedelta(seconds=timeout))
+        store.set_timeout(_delta(timeout))
         return _prefixed(store)
     return None
 
 
-def _prefixed(store: Any) -> Any:
+def _prefixed(store: Any, attempt: str = "0") -> Any:
     global _groups_made
     _groups_made += 1
-    return dist.PrefixStore(f"collectives/from_env/{_groups_made}", store)
+    return dist.PrefixStore(f"collectives/from_env/{attempt}/{_groups_made}", store)
 
 
-def _torch_environment_store(timeout: float) -> Any:
-    # torch's own handler: it knows torchrun's agent store and its restarts.
-    delta = datetime.timedelta(seconds=timeout)
-    store, _, _ = next(iter(dist.rendezvous("env://", timeout=delta)))
-    store.set_timeout(delta)
-    return _prefixed(store)
+def _delta(seconds: float) -> datetime.timedelta:
+    return datetime.timedelta(seconds=min(seconds, _LONGEST_S))
 
 
-def _tcp_store(host: str, port: int, launch: Launch, timeout: float) -> Any:
-    return dist.TCPStore(
-        host,
-        port,
-        launch.world_size,
-        is_master=launch.rank == 0,
-        timeout=datetime.timedelta(seconds=timeout),
-        wait_for_workers=False,
-        multi_tenant=True,
-    )
+def _tcp_store(host: str, port: int, launch: Launch, timeout: float, *, hosts: bool) -> Any:
+    """Make torch's own store at an address, within the timeout and with an ear for signals.
+
+    torch's constructor has neither: it tries twice as long as it is told, and for ever where something else than a
+    store listens. So it is called once somebody listens, and on a thread of its own.
+    """
+    deadline = time.monotonic() + timeout
+    if not hosts:
+        _wait_for_listener(host, port, launch, deadline, timeout)
+    made: list[Any] = []
+
+    def make() -> None:
+        left_s = max(deadline - time.monotonic(), _LEAST_STORE_TIMEOUT_S)
+        try:
+            made.append(
+                dist.TCPStore(
+                    host,
+                    port,
+                    launch.world_size,
+                    is_master=hosts,
+                    timeout=_delta(left_s),
+                    wait_for_workers=False,
+                    multi_tenant=True,
+                )
+            )
+        except Exception as error:
+            made.append(error)
+
+    maker = threading.Thread(target=make, name="collectives-store", daemon=True)
+    maker.start()
+    end = max(deadline, time.monotonic() + _LEAST_STORE_TIMEOUT_S)
+    while not made and time.monotonic() < end:
+        maker.join(min(_CONNECT_SLICE_S, max(0.0, end - time.monotonic())))
+    what = f"Communicator.from_env: rank {launch.rank} of {launch.world_size}"
+    if not made:
+        raise CollectiveTimeoutError(
+            f"{what} waited {timeout:g} s for the job's store at {host}:{port}: something listens there, but does not "
+            "answer as a store of torch does; the address is another program's, or rank 0 is stopped"
+        )
+    if isinstance(made[0], Exception):
+        doing = "listen on" if hosts else "connect to the store at"
+        raise CollectivesError(f"{what} could not {doing} {host}:{port}: {made[0]}") from made[0]
+    return made[0]
+
+
+def _wait_for_listener(host: str, port: int, launch: Launch, deadline: float, timeout: float) -> None:
+    """Try to connect until somebody answers; in short slices, between which signals are handled."""
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            with socket.create_connection((host, port), timeout=max(min(left_s, _CONNECT_SLICE_S), 0.001)):
+                return
+        except OSError as error:
+            if left_s <= 0:
+                raise CollectiveTimeoutError(
+                    f"Communicator.from_env: rank {launch.rank} of {launch.world_size} waited {timeout:g} s for the "
+                    f"job's store at {host}:{port}, where rank 0 (under torchrun: its agent) listens: {error}. Rank 0 "
+                    "has not started, has ended, or the address is wrong"
+                ) from None
+        time.sleep(max(0.0, min(_CONNECT_PAUSE_S, deadline - time.monotonic())))
 
 
 def _mpi_world(launch: Launch, tried: list[str]) -> Any:

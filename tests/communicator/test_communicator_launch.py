@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import pathlib
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -180,3 +183,92 @@ def test_a_directory_of_somebody_else_is_not_used(tmp_path, monkeypatch) -> None
     assert "not a directory of this user alone" in tried[0]
     directory.chmod(0o700)
     assert _rendezvous._job_file(launch, tried) is not None
+
+
+# The exception that from_env raises, and how long it took, as JSON.
+NOBODY_LISTENS = """
+import json, os, signal, sys, threading, time
+import collectives
+if os.environ.get("INTERRUPT"):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    collectives.Communicator.from_env(timeout=float(sys.argv[1]))
+except BaseException as error:
+    print(json.dumps([type(error).__name__, str(error), time.monotonic() - began]))
+"""
+
+
+@contextlib.contextmanager
+def address(kind: str) -> Iterator[str]:
+    """Where nobody listens; where somebody does who is no store and says nothing."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if kind == "mute":
+            listener.listen(8)
+        yield str(listener.getsockname()[1])
+
+
+def from_env(timeout: float, **environ: str) -> tuple[str, str, float]:
+    result = subprocess.run(
+        [sys.executable, "-c", NOBODY_LISTENS, str(timeout)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**clean_environment(), **environ},
+    )
+    assert result.returncode == 0, result.stderr
+    kind, text, took_s = json.loads(result.stdout)
+    assert "Traceback" not in result.stderr and "frame #" not in result.stderr, result.stderr
+    return kind, text, took_s
+
+
+def launched_by(launcher: str, port: str, rank: int) -> dict[str, str]:
+    if launcher == "torchrun":
+        return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
+    return {**ranks, "COLLECTIVES_STORE": f"127.0.0.1:{port}"}
+
+
+@pytest.mark.parametrize("kind", ["closed", "mute"])
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_a_store_that_never_answers_is_a_timeout(launcher: str, kind: str) -> None:
+    with address(kind) as port:
+        raised, text, took_s = from_env(1.5, **launched_by(launcher, port, 1))
+    assert raised == "CollectiveTimeoutError", text
+    assert "rank 1 of 2 waited 1.5 s" in text and f"127.0.0.1:{port}" in text, text
+    assert 1.4 < took_s < 2.4, took_s
+
+
+@pytest.mark.parametrize("kind", ["closed", "mute"])
+def test_ctrl_c_while_the_store_does_not_answer(kind: str) -> None:
+    with address(kind) as port:
+        raised, text, took_s = from_env(30, INTERRUPT="1", **launched_by("torchrun", port, 1))
+    assert raised == "KeyboardInterrupt", text
+    assert took_s < 1.5
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_a_rank_that_does_not_come_to_the_store_is_named_in_time(launcher: str) -> None:
+    with address("closed") as port:
+        pass
+    raised, text, took_s = from_env(1.5, **launched_by(launcher, port, 0))
+    assert raised == "CollectiveTimeoutError", text
+    assert "for rank 1 of 2 to join" in text, text
+    assert took_s < 2.4
+
+
+def test_a_port_in_use_is_an_error_of_the_library() -> None:
+    with address("mute") as port:
+        raised, text, took_s = from_env(20, **launched_by("mpirun", port, 0))
+    assert raised == "CollectivesError", text
+    assert f"could not listen on 127.0.0.1:{port}" in text and took_s < 10, text
+
+
+def test_a_timeout_that_makes_no_sense_is_refused_before_anything() -> None:
+    for value in (-1, float("nan")):
+        assert from_env(value, **launched_by("torchrun", "1", 1))[:2] == (
+            "ValueError",
+            f"timeout: must be at least 0 seconds, got {float(value)!r}",
+        )
