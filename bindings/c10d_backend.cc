@@ -11,6 +11,7 @@
 #include "bindings/errors.h"
 #include "bindings/group_log.h"
 #include "bindings/store_bootstrap.h"
+#include "bindings/tensor_overlap.h"
 
 namespace collectives {
 namespace {
@@ -161,6 +162,29 @@ WorkPtr C10dBackend::launch(Operation&& operation, std::chrono::milliseconds tim
     return nullptr;
 }
 
+namespace {
+
+/// The outputs of operations that end together: each must have its own memory.
+void check_outputs_apart(const std::vector<Operation>& operations) {
+    std::vector<at::Tensor> outputs;
+    std::vector<size_t> owners;
+    for (size_t i = 0; i < operations.size(); ++i)
+        for (const at::Tensor& output : operations[i].completion.outputs) {
+            outputs.push_back(output);
+            owners.push_back(i);
+        }
+    const auto overlap = find_overlap(outputs);
+    if (!overlap)
+        return;
+    const size_t a = owners[overlap->first], b = owners[overlap->second];
+    const std::string which = a == b ? "two outputs of entry " + std::to_string(a)
+                                     : "outputs of entries " + std::to_string(a) + " and " + std::to_string(b);
+    COLLECTIVES_CHECK_VALUE(false, operations.front().name(), ": ", which,
+                            " of the lists share memory, so that they cannot both take a result; give each its own");
+}
+
+} // namespace
+
 WorkPtr C10dBackend::launch_batch(std::vector<Operation> operations, std::chrono::milliseconds timeout, bool async) {
     COLLECTIVES_CHECK_VALUE(!operations.empty(), "coalesced operation: the list of tensors is empty");
     if (operations.size() == 1)
@@ -169,6 +193,7 @@ WorkPtr C10dBackend::launch_batch(std::vector<Operation> operations, std::chrono
         for (Operation& operation : operations) launch(std::move(operation), timeout, async);
         return nullptr;
     }
+    check_outputs_apart(operations);
     std::vector<Call> calls;
     Completion all;
     all.type = operations.front().completion.type;

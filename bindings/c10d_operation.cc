@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "bindings/tensor_overlap.h"
 #include "bindings/tensor_view.h"
 
 namespace collectives {
@@ -200,6 +201,10 @@ void Operation::read_list(const std::vector<at::Tensor>& list, const char* argum
 void Operation::write_list(const std::vector<at::Tensor>& list, const char* argument) {
     for (size_t i = 0; i < list.size(); ++i)
         add_out(write(list[i], {name_, argument, static_cast<int64_t>(i)}), list[i].numel());
+    if (const auto overlap = find_overlap(list))
+        COLLECTIVES_CHECK_VALUE(false, name_, ": ", argument, "[", overlap->first, "] and ", argument, "[",
+                                overlap->second,
+                                "] share memory, so that they cannot both take a result; give each its own");
 }
 
 const Call& Operation::call() {

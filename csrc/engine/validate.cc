@@ -1,5 +1,7 @@
 // What is wrong with a call's arguments on this rank alone. Everything that a peer could disagree about is the
 // fingerprint's business.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -7,6 +9,8 @@
 
 namespace collectives {
 namespace {
+
+constexpr size_t kMostRanks = 64; // Communicator::create refuses more
 
 struct Range {
     uintptr_t begin, end;
@@ -39,10 +43,15 @@ class Checker {
             COLLECTIVES_RETURN_IF_ERROR(op_fits());
             COLLECTIVES_RETURN_IF_ERROR(sides(n_, one));
             return in_and_out(n_, one, rank_, 0);
-        case Collective::all_gather: COLLECTIVES_RETURN_IF_ERROR(sides(one, n_)); return in_and_out(one, n_, 0, rank_);
+        case Collective::all_gather:
+            COLLECTIVES_RETURN_IF_ERROR(sides(one, n_));
+            COLLECTIVES_RETURN_IF_ERROR(outs_apart());
+            return in_and_out(one, n_, 0, rank_);
         case Collective::gather:
             COLLECTIVES_RETURN_IF_ERROR(root_fits());
             COLLECTIVES_RETURN_IF_ERROR(sides(one, is_root() ? n_ : 0));
+            if (is_root())
+                COLLECTIVES_RETURN_IF_ERROR(outs_apart());
             return is_root() ? even_and(in_and_out(one, n_, 0, rank_), call_.out, "out") : Status();
         case Collective::scatter:
             COLLECTIVES_RETURN_IF_ERROR(root_fits());
@@ -51,6 +60,7 @@ class Checker {
         case Collective::all_to_all:
             COLLECTIVES_RETURN_IF_ERROR(sides(n_, n_));
             COLLECTIVES_RETURN_IF_ERROR(same_count(rank_, rank_));
+            COLLECTIVES_RETURN_IF_ERROR(outs_apart());
             return all_to_all_overlap();
         }
         return Status(Code::invalid_argument, "unknown collective");
@@ -128,6 +138,30 @@ class Checker {
                 if (!apart && !same)
                     return wrong("in and out overlap; they must be the same memory exactly (in place) or apart");
             }
+        return {};
+    }
+    /// Blocks of a list that are written to; adjacent ones cannot overlap.
+    Status outs_apart() const {
+        if (call_.out.ptrs == nullptr)
+            return {};
+        struct Place {
+            Range range;
+            int block;
+        };
+        std::array<Place, kMostRanks> places;
+        int used = 0;
+        for (int i = 0; i < n_; ++i)
+            if (const Range r = range(call_.out, i); r.begin != r.end)
+                places[size_t(used++)] = {r, i};
+        std::sort(places.begin(), places.begin() + used,
+                  [](const Place& a, const Place& b) { return a.range.begin < b.range.begin; });
+        for (int i = 1; i < used; ++i) {
+            const Place &a = places[size_t(i - 1)], &b = places[size_t(i)];
+            if (b.range.begin < a.range.end)
+                return wrong("blocks " + std::to_string(std::min(a.block, b.block)) + " and " +
+                             std::to_string(std::max(a.block, b.block)) +
+                             " of out overlap; each rank's block needs memory of its own");
+        }
         return {};
     }
     Status in_and_out(int n_in, int n_out, int in, int out) const {

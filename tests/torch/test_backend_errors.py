@@ -135,6 +135,44 @@ def test_bad_arguments_are_value_errors_and_harm_nobody():
     run_ranks(bad_arguments, 2)
 
 
+def overlapping_outputs(rank, world_size):
+    group, ours = dist.group.WORLD, backend()
+    one, memory = torch.full((4,), 1.0 + rank), torch.zeros(16)
+    matrix = torch.zeros(4, 4)
+    pairs = {
+        "the same tensor": [memory[:4], memory[:4]],
+        "by one element": [memory[:4], memory[3:7]],
+        "the other way round": [memory[3:7], memory[:4]],
+        "strided": [matrix[:, 1], matrix.flatten()[1::2][:4]],
+        "a row and a column": [matrix[1], matrix[:, 2]],
+    }
+    for outputs in pairs.values():
+        names = r"\[0\] and \w+\[1\] share memory"
+        refused(f"all_gather: output_tensors{names}", dist.all_gather, outputs, one)
+        refused(f"gather: output_tensors{names}", group.gather, [outputs], [one], root(dist.GatherOptions(), rank))
+        refused(f"all_to_all: output_tensor_list{names}", dist.all_to_all, outputs, [one, one])
+        entries = r"outputs of entries 0 and 1 of the lists share memory"
+        refused(entries, group.allreduce_coalesced, outputs)
+        wide = [torch.zeros(8), torch.zeros(8)]
+        refused(entries, ours.reduce_scatter_tensor_coalesced, outputs, wide)
+    spread = [memory[:8], memory[6:14]]
+    refused(entries, ours.allgather_into_tensor_coalesced, spread, [one, one.clone()])
+    lists = [[torch.zeros(4), memory[:4]], [torch.zeros(4), memory[2:6]]]
+    refused(r"two outputs of entry 1 of the lists share", group.allgather_coalesced, lists, [one, one.clone()])
+
+    # Interleaved is apart, and so is what is empty.
+    columns = list(matrix.unbind(1))[:2]
+    dist.all_gather(columns, one)
+    assert matrix[:, 0].tolist() == [1.0] * 4 and matrix[:, 1].tolist() == [2.0] * 4
+    dist.all_gather([memory[:0], memory[:0]], one[:0])
+    dist.all_gather([memory[4:8], memory[:4]], one)
+    assert memory[:8].tolist() == [2.0] * 4 + [1.0] * 4
+
+
+def test_outputs_that_share_memory_are_refused():
+    run_ranks(overlapping_outputs, 2)
+
+
 def disagreeing(rank, world_size, case):
     first, second = {
         "operation": (lambda: dist.all_reduce(torch.ones(4)), lambda: dist.broadcast(torch.ones(4), 0)),
