@@ -11,10 +11,11 @@ namespace {
 
 /// What other libraries call the same.
 constexpr std::pair<std::string_view, ReduceOp> kOtherNames[] = {
-    {"add", ReduceOp::sum},        {"plus", ReduceOp::sum},         {"mean", ReduceOp::avg},
-    {"mul", ReduceOp::product},    {"multiply", ReduceOp::product}, {"times", ReduceOp::product},
-    {"and", ReduceOp::band},       {"bitwise_and", ReduceOp::band}, {"or", ReduceOp::bor},
-    {"bitwise_or", ReduceOp::bor}, {"xor", ReduceOp::bxor},         {"bitwise_xor", ReduceOp::bxor},
+    {"add", ReduceOp::sum},          {"plus", ReduceOp::sum},       {"mean", ReduceOp::avg},
+    {"average", ReduceOp::avg},      {"mul", ReduceOp::product},    {"multiply", ReduceOp::product},
+    {"times", ReduceOp::product},    {"and", ReduceOp::band},       {"bitwise_and", ReduceOp::band},
+    {"or", ReduceOp::bor},           {"bitwise_or", ReduceOp::bor}, {"xor", ReduceOp::bxor},
+    {"bitwise_xor", ReduceOp::bxor},
 };
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
