@@ -6,9 +6,12 @@
 #include <structmember.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "algorithms/call.h"
@@ -259,7 +262,8 @@ void fill_method_table() {
     table.push_back(method_row("abort", &fast_method<abort_signature, &abort_group>,
                                "abort($self, reason=None)\n--\n\nFail the group, on this rank and on its peers."));
     table.push_back(method_row("close", &fast_method<close_signature, &close_group>,
-                               "close($self, timeout=None)\n--\n\nEnd the group and let go of its memory."));
+                               "close($self, timeout=None)\n--\n\nEnd the group and let go of its memory; waits up to "
+                               "`timeout` seconds (None: 10) for what is under way."));
     table.push_back(method_row("describe_plan", &fast_method<plan_signature, &describe_plan>,
                                "describe_plan($self, collective, dtype, count, op='sum', root=0)\n--\n\n"
                                "What would run for a call: each algorithm on a line."));
@@ -369,6 +373,19 @@ PyObject* wrap_communicator(std::shared_ptr<Communicator> communicator, std::sha
     new (&self->communicator) std::shared_ptr<Communicator>(std::move(communicator));
     new (&self->bootstrap) std::shared_ptr<Bootstrap>(std::move(bootstrap));
     return object;
+}
+
+const char* documentation_of(const MethodRow& row) {
+    static auto* texts = new std::deque<std::string>; // addresses stay
+    const auto& names = row.signature->names;
+    const bool takes_timeout = std::any_of(names, names + row.signature->count,
+                                           [](const char* name) { return std::string_view(name) == "timeout"; });
+    texts->push_back(row.doc);
+    if (takes_timeout)
+        texts->back() +=
+            "\n\ntimeout: seconds that it may take; None: as many as the group's `timeout`; 0: it fails unless "
+            "it can end at once; math.inf: no end; negative: ValueError.";
+    return texts->back().c_str();
 }
 
 void bind_communicator(py::module_& module) {

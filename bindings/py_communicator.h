@@ -59,8 +59,12 @@ template <size_t n> bool intern_all(const MethodRow (&rows)[n]) {
     return true;
 }
 
+/// The documentation of a method, and of its `timeout` where it takes one. Lives as long as the type.
+const char* documentation_of(const MethodRow& row);
+
 template <size_t n> void append_all(const MethodRow (&rows)[n], std::vector<PyMethodDef>* table) {
-    for (const MethodRow& row : rows) table->push_back(method_row(row.signature->method, row.function, row.doc));
+    for (const MethodRow& row : rows)
+        table->push_back(method_row(row.signature->method, row.function, documentation_of(row)));
 }
 
 /// all_reduce ... barrier (communicator_calls.cc) and send, recv (communicator_messages.cc): their parameter names,

@@ -125,7 +125,10 @@ void request_dealloc(PyObject* object) {
 
 PyMethodDef methods[] = {
     {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&request_wait)), METH_FASTCALL | METH_KEYWORDS,
-     "wait($self, timeout=None)\n--\n\nBlock until the operation has ended and return its result."},
+     "wait($self, timeout=None)\n--\n\nBlock until the operation has ended and return its result.\n\n"
+     "timeout: seconds to wait, after which the operation and its group fail; None: until the operation's own "
+     "deadline; 0: "
+     "it fails unless it has ended or can end at once; negative: ValueError."},
     {"done", &request_done, METH_NOARGS, "done($self)\n--\n\nWhether the operation has ended, well or badly."},
     {"exception", &request_exception, METH_NOARGS,
      "exception($self)\n--\n\nThe error of a failed operation; None while it runs and after success."},

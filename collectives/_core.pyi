@@ -19,7 +19,11 @@ class Request:
     """An operation that was started with async_op=True. Keeps its arrays until it has ended, even when dropped."""
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Block until the operation has ended and return its result. A timeout fails the communicator."""
+        """Block until the operation has ended and return its result.
+
+        After `timeout` seconds the operation fails, and with it the communicator. None: at the operation's own
+        deadline. 0: at once, unless it has ended or can end without waiting. Negative: ValueError.
+        """
     def done(self) -> bool:
         """Whether the operation has ended, well or badly. Never blocks."""
     def exception(self) -> BaseException | None:
@@ -41,7 +45,12 @@ class Communicator:
     are copied in and out. Counts and splits are in rows: indices of dimension 0, as in torch.distributed.
 
     With async_op=True a method returns a Request at once. Collectives end in the order of their start; messages are
-    ordered only per (peer, tag). `timeout` is in seconds, by default the group's.
+    ordered only per (peer, tag).
+
+    `timeout` is in seconds, counted from the call. None: the group's (the property `timeout`). 0: the call fails unless
+    it can end at once, with what the peers have done already. math.inf: no deadline; the death of a peer and signals
+    still end the wait. Negative or NaN: ValueError. A deadline that passes is a CollectiveTimeoutError, and fails the
+    group like every other: a short timeout is no way to try.
 
     Wrong arguments raise ValueError or TypeError before anything is sent. Everything else is a CollectivesError, after
     which the group has failed: every later call raises the same, and `shrink` goes on with the ranks that are left.
@@ -57,7 +66,7 @@ class Communicator:
     def sequence(self) -> int:
         """The number of collectives issued so far."""
     timeout: float
-    """Seconds that an operation may take when it is given no timeout."""
+    """Seconds that an operation may take when it is given no timeout: at least 0, or math.inf; not None."""
 
     @overload
     def all_reduce(

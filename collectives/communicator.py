@@ -28,6 +28,10 @@ def _checked_seconds(timeout: float) -> float:
 class Communicator(_core.Communicator):
     """A group of ranks. Made with :meth:`from_env`, :meth:`from_mpi` or :meth:`from_store`, never directly.
 
+    Every method that waits takes a `timeout` in seconds, counted from the call: None is the group's (the property
+    `timeout`), 0 fails unless the call can end at once, ``math.inf`` is no deadline, negative is a ValueError. A
+    deadline that passes is a CollectiveTimeoutError, after which the group has failed.
+
     Ends with :meth:`close`, or as a context manager; leaving the block with an exception aborts the group, so that
     peers raise at once instead of waiting for their deadline.
     """
@@ -45,8 +49,8 @@ class Communicator(_core.Communicator):
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for the other ranks, and the default of the group's operations; by default
-            `COLLECTIVES_TIMEOUT_S`.
+            Seconds to wait for the other ranks, and the default of the group's operations; at least 0, or
+            ``math.inf``; by default `COLLECTIVES_TIMEOUT_S`.
         **options
             As for :meth:`from_store`.
 
@@ -96,8 +100,8 @@ class Communicator(_core.Communicator):
         rank, world_size : int
             This process's index in the group, and the group's size.
         timeout : float, optional
-            Seconds to wait for the other ranks, and the default of the group's operations; by default
-            `COLLECTIVES_TIMEOUT_S`.
+            Seconds to wait for the other ranks, and the default of the group's operations; at least 0, or
+            ``math.inf``; by default `COLLECTIVES_TIMEOUT_S`.
         **options
             name : str, for errors (by default "world"); transports : list of str, those allowed, in order of
             preference; algorithm : str, one to use wherever it applies; deterministic : bool, the same bits whatever
