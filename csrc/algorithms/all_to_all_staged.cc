@@ -12,13 +12,15 @@ int64_t table_bytes(const Shape& s) { return table_staging_bytes(s.world_size); 
 int64_t piece(const Shape& s) { return piece_elements(s, s.half_bytes - table_bytes(s), s.world_size); }
 int64_t slot(const Shape& s, int i) { return table_bytes(s) + i * piece(s) * s.element_bytes; }
 
+constexpr int64_t kMappedFromBytes = 2 << 10; // below, the closing phase costs more than the copy into staging
+
 const int64_t* row(const Shape& s, int q) { return s.matrix + q * table_words(s.world_size); }
 /// Whether a block of `count` elements, from a rank whose input lies at `place`, is pulled by its receiver.
 bool is_pulled(const Shape& s, int64_t count, int64_t place) {
     int64_t bytes = count * s.element_bytes;
     bool mapped = (place & 1) != 0;
-    return place != 0 &&
-           (bytes >= s.pull_from_bytes || s.block_ways.of(bytes) == Way::pulled || (mapped && bytes >= kWaysFromBytes));
+    return place != 0 && (bytes >= s.pull_from_bytes || s.block_ways.of(bytes) == Way::pulled ||
+                          (mapped && bytes >= kMappedFromBytes));
 }
 
 int64_t phases(const Shape& s) {

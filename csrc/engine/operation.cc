@@ -29,31 +29,9 @@ uint8_t* block_start(const Blocks& blocks, int i, int64_t element_bytes, const s
     return static_cast<uint8_t*>(blocks.base) + offset;
 }
 
-/// Bytes of a side that lies in one piece; -1 when it does not.
-int64_t whole_bytes(const Blocks& blocks, int n, int64_t element_bytes) {
-    if (blocks.ptrs != nullptr)
-        return -1;
-    int64_t elements = 0;
-    for (int i = 0; i < n; ++i) elements += blocks.count_of(i);
-    return elements * element_bytes;
-}
-
-/// A note on where a buffer lies: its offset in the shared heap times two plus one, or its private address times two (an
-/// user address has its top bits clear), or 0: not in one piece.
-int64_t place_of(LocalNode& node, const Blocks& blocks, int n, int64_t element_bytes) {
-    int64_t bytes = whole_bytes(blocks, n, element_bytes);
-    if (bytes <= 0)
-        return 0;
-    if (node.owns(blocks.base, size_t(bytes)))
-        return node.heap_offset(blocks.base) * 2 + 1;
-    return int64_t(reinterpret_cast<uintptr_t>(blocks.base)) * 2;
-}
-
 static_assert(kInlinePayloadBytes == kLinePayloadBytes);
 constexpr int kMostRanks = 64;
 constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cache
-constexpr int kNoteWords = 3;                  // of the input, of the output, and rank 0's choice of ways
-constexpr int64_t kNoteBytes = 64;
 
 } // namespace
 
@@ -78,6 +56,7 @@ void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t se
     schedule_way();
     // Tries begin with notes even where they stage: so that all are timed from the same start.
     notes_ = way_ == Way::pulled || turn_.kind != Turn::use || wants_notes(shape_, config_);
+    schedule_hint();
     if (notes_) {
         steps_.clear();
         steps_.wait = WaitFor::all;
@@ -94,7 +73,7 @@ void Operation::start_algorithm() {
     if (algorithm_->has_table) {
         bool in_place = call_->in.ptrs != nullptr ||
                         call_->in.base == call_->out.base; // then peers must not read it while I overwrite it
-        shape_.own_place = in_place ? 0 : place_of(group_.node(), call_->in, group_.size(), shape_.element_bytes);
+        shape_.own_place = in_place ? 0 : place_of(call_->in, group_.size());
     }
     phases_ = algorithm_->phases(shape_);
     emit();
@@ -115,6 +94,8 @@ Operation::State Operation::advance() {
                 write_notes();
             else if (index_ == 0 && algorithm_->has_table)
                 write_table();
+            else if (index_ == 0 && hints_)
+                write_hint();
             if (!run(0, steps_.n_writes()))
                 return State::failed;
             group_.publish(fingerprint_);
@@ -137,6 +118,8 @@ Operation::State Operation::advance() {
         } else if (index_ == 0 && algorithm_->has_table && !read_table()) {
             return State::failed;
         }
+        if (hints_)
+            read_hint();
         if (!run(steps_.n_writes(), steps_.n_steps()))
             return State::failed;
         if (++index_ >= phases_) {
@@ -172,44 +155,6 @@ bool Operation::may_read() {
     case WaitFor::all: return !blocked_on(group_.all_arrived(phase), phase);
     }
     return true;
-}
-
-void Operation::write_notes() {
-    int n_in = call_->kind == Collective::reduce_scatter ? group_.size() : 1;
-    int n_out = call_->kind == Collective::all_gather ? group_.size() : 1;
-    int64_t words[kNoteWords] = {place_of(group_.node(), call_->in, n_in, shape_.element_bytes),
-                                 place_of(group_.node(), call_->out, n_out, shape_.element_bytes), 0};
-    if (turn_.kind == Turn::decide && group_.rank() == judge())
-        words[2] = int64_t(chooser_.best(call_->kind, way_class_, config_.ways));
-    std::memcpy(staging_of(group_.rank(), group_.phase() + 1), words, sizeof words);
-}
-
-void Operation::read_notes() {
-    bool reachable_in = true, reachable_out = true;
-    shape_.mapped_in = shape_.mapped_out = true;
-    for (int q = 0; q < group_.size(); ++q) {
-        int64_t words[kNoteWords];
-        std::memcpy(words, staging_of(q, group_.phase()), sizeof words);
-        shape_.mapped_in = shape_.mapped_in && (words[0] & 1) != 0;
-        shape_.mapped_out = shape_.mapped_out && (words[1] & 1) != 0;
-        reachable_in = reachable_in && words[0] != 0;
-        reachable_out = reachable_out && words[1] != 0;
-        peer_in_[size_t(q)] = peer_buffer(q, words[0]);
-        peer_out_[size_t(q)] = peer_buffer(q, words[1]);
-        if (turn_.kind == Turn::decide && q == judge()) {
-            agreed_[int(call_->kind)].set(way_class_, Way(words[2]));
-            take_way(Way(words[2]));
-        }
-    }
-    bool pays = way_ == Way::pulled || pull_unit_bytes(shape_) >= shape_.pull_from_bytes;
-    shape_.readable_in = shape_.mapped_in || (reachable_in && pays);
-    shape_.readable_out = shape_.mapped_out || (reachable_out && pays);
-}
-
-Operation::PeerBuffer Operation::peer_buffer(int q, int64_t place) {
-    if ((place & 1) != 0)
-        return {group_.member(q).heap + place / 2, 0};
-    return {nullptr, uint64_t(place) / 2};
 }
 
 /// Where rank q stages in a phase: in the lane of the phase's half whose turn it is.
@@ -336,11 +281,12 @@ bool Operation::run_reduction(const Step& step, const Ref* refs) {
     }
     int64_t size = shape_.element_bytes;
     int64_t piece =
-        std::max<int64_t>(64, std::min((shape_.half_bytes - kNoteBytes) / n_pulled, kPullPieceBytes) / 64 * 64) / size;
+        std::max<int64_t>(64, std::min((shape_.half_bytes - kNoteRoomBytes) / n_pulled, kPullPieceBytes) / 64 * 64) /
+        size;
     for (int64_t begin = 0; begin < step.count; begin += piece) {
         int64_t count = std::min(piece, step.count - begin);
         // Behind my notes, which a slower peer may still be reading.
-        uint8_t* scratch = staging_of(group_.rank(), group_.phase()) + kNoteBytes;
+        uint8_t* scratch = staging_of(group_.rank(), group_.phase()) + kNoteRoomBytes;
         void* piece_dsts[kMostRanks];
         const void* piece_srcs[kMostRanks];
         for (int j = 0; j < step.n_dsts; ++j) piece_dsts[j] = static_cast<uint8_t*>(dsts[j]) + begin * size;

@@ -17,7 +17,8 @@ struct PlannerConfig {
     const Algorithm* forced = nullptr;
     kernels::Store stage_store = kernels::Store::plain;
     int64_t piece_bytes = 512 << 10;        // staged by a rank in one phase
-    int64_t mapped_from_bytes = 128 << 10;  // from here ranks ask whether all have mapped memory
+    int64_t mapped_from_bytes = 128 << 10;  // from here ranks ask whether all have mapped memory,
+    int64_t mapped_hint_bytes = 4 << 10;    // and from here once a call of that size has shown that they had
     int64_t pull_from_bytes = INT64_MAX;    // blocks from here (shares, of all_reduce) are pulled, unmeasured
     WaySet ways = way_bit(Way::staged);     // among these large calls measure and choose; alike on all ranks
     int64_t streaming_from_bytes = 4 << 20; // from here the user's output is written past the caches
@@ -35,6 +36,8 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
 uint64_t signature_of(const Call& call, int rank, int world_size);
 /// "all_reduce of 1024 float32, sum"
 std::string describe(const Call& call, int rank);
+
+constexpr int64_t kNoteRoomBytes = 64; // at the beginning of a staging half, in a phase of notes
 
 class Operation {
   public:
@@ -64,6 +67,9 @@ class Operation {
         uint8_t* mapped = nullptr; // here, or null:
         uint64_t address = 0;      // there, to be pulled
     };
+    struct Places { // notes on where this rank's buffers lie (operation_notes.cc)
+        int64_t in, out;
+    };
 
     void record_call();
     void schedule_way();
@@ -72,6 +78,11 @@ class Operation {
     int judge() const;
     void first_wait_is_over();
     void finish_way();
+    int64_t place_of(const Blocks& blocks, int n) const;
+    Places places() const;
+    void schedule_hint();
+    void write_hint();
+    void read_hint();
     void start_algorithm();
     void emit();
     bool may_publish();
@@ -100,6 +111,7 @@ class Operation {
     const Algorithm* algorithm_ = nullptr;
     Stage stage_ = Stage::idle;
     bool notes_ = false; // the phase in progress compares where buffers lie
+    bool hints_ = false; // the first phase also shows whether this rank's buffers are mapped
     int64_t index_ = 0, phases_ = 1;
     uint64_t sequence_ = 0, fingerprint_ = 0x243f6a8885a308d3ull, awaited_ = 0;
     Status failure_;
@@ -114,6 +126,8 @@ class Operation {
     // a deciding turn, or with the table.
     WayChooser chooser_;
     WayTable agreed_[kCollectiveCount], wanted_blocks_;
+    uint64_t seen_mapped_[kCollectiveCount] =
+        {}; // a bit for each doubling of bytes: all had them mapped in the last call
     Turn turn_;
     int way_class_ = 0;
     Way way_ = Way::staged;               // of this call; blocks of all_to_all have their own

@@ -33,7 +33,7 @@ def test_defaults_are_powers_of_8_to_64_mib() -> None:
     made = options.parse([])
     assert made.sizes == (8, 64, 512, 4096, 32768, 262144, 2097152, 16777216, 67108864)
     assert made.ops == tuple(row.name for row in cases.OPERATIONS)
-    assert (made.rounds, made.warmup, made.iterations, made.dtype) == (5, 5, None, "float32")
+    assert (made.rounds, made.warmup, made.iterations, made.dtype) == (5, 16, None, "float32")
 
 
 def test_quick_is_smaller_and_gives_way_to_what_is_asked() -> None:
