@@ -95,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("-e", "--max-bytes", type=parse_size, default=None, help="last (default 64M; --quick 256K)")
     parser.add_argument("-f", "--factor", type=int, default=None, help="step between sizes (default 8; --quick 64)")
     parser.add_argument("-n", "--iterations", type=_positive, default=None, help="timed iterations (default: by time)")
-    parser.add_argument("-w", "--warmup", type=_positive, default=16, help="untimed iterations before them (default 16)")
+    parser.add_argument("-w", "--warmup", type=_positive, default=16, help="untimed ones before them (default 16)")
     parser.add_argument("--rounds", type=_positive, default=None, help="interleaved rounds (default 5; --quick 2)")
     parser.add_argument("--seconds", type=float, default=None, help="time for a block (default 0.1; --quick 0.02)")
     parser.add_argument("--ops", type=_names, default=every_op, help=f"of {','.join(every_op)}")
