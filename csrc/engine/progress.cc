@@ -229,8 +229,11 @@ ProgressEngine::Helping::Helping(ProgressEngine& engine) : engine_(engine) {
 }
 
 ProgressEngine::Helping::~Helping() {
-    if (engine_.helpers_.fetch_sub(1) == 1)
-        engine_.wanted_.notify_one();
+    if (engine_.helpers_.fetch_sub(1) != 1)
+        return;
+    // The thread may have seen us, and not sleep yet: whoever gets the lock now comes after that.
+    { std::lock_guard<std::mutex> lock(engine_.mutex_); }
+    engine_.wanted_.notify_one();
 }
 
 } // namespace collectives

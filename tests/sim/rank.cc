@@ -270,6 +270,8 @@ void Rank::settle(Pending& pending, const Status& status) {
         world_.results.fetch_add(1);
     if (status.ok())
         return;
+    if (script_.pull_from_bytes >= 0 && pending.request != nullptr)
+        kept_requests_.push_back(pending.request); // a peer may still read what coalesced calls were packed into
     for (auto& memory : pending.memory)
         if (memory != nullptr && (memory->mapped() || script_.pull_from_bytes >= 0))
             kept_.push_back(memory); // the rest goes at once: the engine has let go of it
@@ -371,6 +373,7 @@ void Rank::finish() {
         communicator.reset();
     }
     kept_.clear();
+    kept_requests_.clear();
 }
 
 } // namespace collectives::sim

@@ -89,6 +89,7 @@ class Rank {
     std::vector<std::shared_ptr<Communicator>> groups_; // null: not a member, closed, or never formed
     std::vector<bool> failed_;                          // by group: an error was seen and judged
     std::vector<Pending> pending_;
+    std::vector<RequestPtr> kept_requests_;     // that failed, likewise
     std::vector<std::shared_ptr<Memory>> kept_; // of operations that failed, where peers may still reach it
     std::atomic<int> at_{-1};
     int64_t began_ns_ = 0; // of the wait in progress
