@@ -163,6 +163,10 @@ void LocalNode::shutdown() {
         return;
     if (stop_engine != nullptr)
         stop_engine(engine.get());
+    if (mesh_ != nullptr && (faults_ == nullptr || !faults_->dead())) {
+        std::lock_guard<std::mutex> lock(mesh_->mutex());
+        mesh_->say_goodbye();
+    }
     // The engine stays: groups that outlive the exit handlers (a model at module level holds one) still refer to it.
     if (faults_ == nullptr || !faults_->dead()) // the dead say no good-bye
         header()->state.store(uint32_t(ProcessState::leaving), std::memory_order_seq_cst);
@@ -190,6 +194,23 @@ void LocalNode::close_descriptors() {
 void LocalNode::give_up_in_forked_child() {
     // No lock: other threads are gone and may have held any. Only descriptors are given up; memory is left alone.
     close_descriptors();
+    if (mesh_ != nullptr)
+        mesh_->close_descriptors();
+}
+
+Status LocalNode::open_mesh(const std::string& interface, TcpMesh** out) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::string& wish = interface.empty() ? config_.interface : interface;
+    if (mesh_ == nullptr) {
+        COLLECTIVES_RETURN_IF_ERROR(
+            TcpMesh::create({wish, config_.towards, config_.secret, config_.streams}, hello_, &mesh_));
+        open_mesh_.store(mesh_.get(), std::memory_order_release);
+    } else if (!interface.empty() && interface != mesh_->interface()) {
+        return Status(Code::invalid_argument, "interface '" + interface + "': this process listens on " + mesh_->why() +
+                                                  " already, for all its groups");
+    }
+    *out = mesh_.get();
+    return {};
 }
 
 void* LocalNode::allocate(size_t bytes) {

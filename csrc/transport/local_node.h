@@ -19,6 +19,7 @@
 #include "transport/hello.h"
 #include "transport/node.h"
 #include "transport/segment.h"
+#include "transport/tcp_mesh.h"
 
 namespace collectives {
 
@@ -110,6 +111,12 @@ class LocalNode final : public Node {
         futex_wake_all(&header->bell);
     }
 
+    /// The links to processes on other hosts; made, with its listener, on the first call. `interface`: comes before the
+    /// node's own; empty: none was asked for. Errors: see TcpMesh::create; invalid_argument when it listens elsewhere.
+    Status open_mesh(const std::string& interface, TcpMesh** out);
+    /// The same, or null where nobody has needed it yet. Any thread.
+    TcpMesh* mesh() const { return open_mesh_.load(std::memory_order_acquire); }
+
     /// In a child made by fork(): closes every descriptor, touches nothing else.
     void give_up_in_forked_child();
     /// This node vanishes for its peers as a killed process would: for `inproc` they see it dead, for `shm` it is killed.
@@ -143,6 +150,8 @@ class LocalNode final : public Node {
     bool died_ = false; // simulate_death() was called; guarded by the table of inproc nodes
     std::unique_ptr<Faults> faults_;
     Hello hello_;
+    std::unique_ptr<TcpMesh> mesh_;
+    std::atomic<TcpMesh*> open_mesh_{nullptr};
     SharedMemory segment_, heap_;
     std::unique_ptr<Arena> arena_, heap_arena_;
     int listener_ = -1;

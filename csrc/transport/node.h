@@ -14,12 +14,15 @@ namespace collectives {
 struct FaultPlan; // transport/faults.h
 
 struct NodeConfig {
-    std::string host;                        // for errors; empty: gethostname
-    int64_t segment_bytes = 4ll << 20;       // flags, queues and staging, all groups together
-    int64_t heap_bytes = 0;                  // address space for shared tensors; 0: the size of memory
-    int64_t spin_ns = 200000;                // how long a blocking call spins before it sleeps
-    std::string secret;                      // shared by the job; proves that a process belongs to it
-    std::string streaming_stores = "auto";   // auto | on | off
+    std::string host;                      // for errors; empty: gethostname
+    int64_t segment_bytes = 4ll << 20;     // flags, queues and staging, all groups together
+    int64_t heap_bytes = 0;                // address space for shared tensors; 0: the size of memory
+    int64_t spin_ns = 200000;              // how long a blocking call spins before it sleeps
+    std::string secret;                    // shared by the job; proves that a process belongs to it
+    std::string interface;                 // peers on other hosts reach this one by it: name or address; empty: chosen
+    std::string towards;                   // by the route to this name or address, where the job meets
+    int streams = 1;                       // data connections to each peer on another host
+    std::string streaming_stores = "auto"; // auto | on | off
     std::shared_ptr<const FaultPlan> faults; // transport `faulty`: what goes wrong; null: nothing
 };
 

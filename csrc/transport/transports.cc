@@ -26,6 +26,7 @@ Status unknown(const std::string& name) {
 const Transport kTransports[] = {
     // name, between processes, between threads, wraps
     {"shm", true, true, false, "shared memory, memfd segments passed over a socket", create_local<true>},
+    {"tcp", true, true, false, "TCP between hosts", create_local<false>},
     {"inproc", false, true, false, "ranks as threads of one process", create_local<false>},
     {"faulty", true, true, true, "another transport with seeded delays, reordering and death", nullptr},
 };

@@ -17,7 +17,7 @@ struct Transport {
     bool between_threads;   // nodes of one process
     bool wraps;             // adds to another row; reaches what that one reaches
     const char* what;       // one line, for people
-    /// Makes a node; null for rows that wrap, whose node is made by the row that FaultPlan::over names.
+    /// Makes a node (of tcp: one that tests reach over links alone); null for rows that wrap, whose node is made by the row that FaultPlan::over names.
     Status (*create)(const NodeConfig& config, std::unique_ptr<Node>* out);
 };
 

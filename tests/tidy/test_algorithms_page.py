@@ -1,4 +1,4 @@
-"""docs/algorithms.md describes every row of the table of algorithms, and no other."""
+"""docs/algorithms.md describes every row of both tables of algorithms, and no other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from sources import ROOT, files
 
-ROW = re.compile(r"\bconst Algorithm k\w+\s*(?:=\s*)?\{\s*\"(\w+)\"")
+ROW = re.compile(r"\bconst (?:Wire)?Algorithm k\w+\s*(?:=\s*)?\{\s*\"(\w+)\"")
 PAGE_ROW = re.compile(r"^\| \[(\w+)\]\(#[\w-]+\) \|", re.MULTILINE)
 
 
@@ -22,6 +22,6 @@ def test_the_page_has_the_rows_of_the_registry() -> None:
 
 
 def test_a_row_is_found_in_both_spellings() -> None:
-    text = 'const Algorithm kA{"a_one",\n  Collective::a};\nconst Algorithm kB{\n    "b_two", Collective::b};\n'
+    text = 'const Algorithm kA{"a_one",\n  Collective::a};\nconst WireAlgorithm kB{\n    "b_two", Collective::b};\n'
     assert ROW.findall(text) == ["a_one", "b_two"]
     assert PAGE_ROW.findall("| row |\n|---|\n| [a_one](#a_one-b) | n |\n| b_two | n |\n") == ["a_one"]

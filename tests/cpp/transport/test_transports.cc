@@ -50,7 +50,7 @@ TEST_CASE("every row has a name of its own, reaches somebody, and is found") {
 
 TEST_CASE("a node of a row that is not there, or of the wrong plan, is refused with the reason") {
     CHECK(error_of(make("carrier pigeon", small())) ==
-          "invalid argument: no transport is named 'carrier pigeon': there are shm, inproc and faulty");
+          "invalid argument: no transport is named 'carrier pigeon': there are shm, tcp, inproc and faulty");
     CHECK(error_of(make("faulty", small())) ==
           "invalid argument: transport faulty needs a fault plan (NodeConfig::faults)");
     CHECK(error_of(make("inproc", with({}))) ==

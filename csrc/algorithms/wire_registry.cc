@@ -1,0 +1,27 @@
+// The table of algorithms between hosts. The planner takes the first row of a collective that applies. Adding one: a file
+// beside this one, its declaration in wire_rows.h, its row here; the contract suite iterates the table.
+#include <cstring>
+
+#include "algorithms/wire_rows.h"
+
+namespace collectives {
+
+const WireAlgorithm* const kWireAlgorithms[] = {
+    &kAllReduceExchange,   &kAllReduceDirect,        // all_reduce
+    &kReduceExchange,      &kReduceDirect,           // reduce
+    &kReduceScatterDirect, &kAllGatherDirect,        // reduce_scatter, all_gather
+    &kAllToAllPairwise,                              // all_to_all
+    &kBroadcastDirect,     &kBroadcastScatterGather, // broadcast
+    &kGatherDirect,        &kScatterDirect,          // the rest
+    &kBarrierDirect,
+};
+const int kWireAlgorithmCount = int(sizeof kWireAlgorithms / sizeof kWireAlgorithms[0]);
+
+const WireAlgorithm* find_wire_algorithm(const char* name) {
+    for (const WireAlgorithm* row : kWireAlgorithms)
+        if (std::strcmp(row->name, name) == 0)
+            return row;
+    return nullptr;
+}
+
+} // namespace collectives
