@@ -23,6 +23,7 @@ CommunicatorConfig config_of(const C10dOptions& options, int rank, int size) {
     config.name = options.group_name.empty() ? "default" : options.group_name;
     config.timeout_ns = std::chrono::nanoseconds(options.timeout).count();
     config.transports = options.transports;
+    config.interface = options.interface;
     config.algorithm = options.algorithm;
     config.deterministic = options.deterministic;
     config.staging_bytes = options.staging_bytes;

@@ -26,6 +26,7 @@ struct C10dOptions final : c10d::Backend::Options {
     explicit C10dOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout);
 
     std::vector<std::string> transports; // allowed transports, in order of preference; empty: all
+    std::string interface;               // of this process, for peers on other hosts; empty: chosen
     std::string algorithm;               // forced wherever it applies; empty: chosen by the planner
     bool deterministic = false;          // rank-order algorithms only
     int64_t staging_bytes = 0;           // 0: the node decides

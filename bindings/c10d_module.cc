@@ -25,9 +25,8 @@ void refuse(const py::object& value, const char* name, const char* part) {
 }
 
 OptionsPtr make_options(std::optional<Milliseconds> timeout, std::vector<std::string> transports, std::string algorithm,
-                        bool deterministic, int64_t staging_bytes, const py::object& interface,
+                        bool deterministic, int64_t staging_bytes, std::optional<std::string> interface,
                         const py::object& in_network, const py::object& compressor) {
-    refuse(interface, "interface", "transport between hosts");
     refuse(in_network, "switch", "in-network aggregation");
     refuse(compressor, "compressor", "compression");
     COLLECTIVES_CHECK_VALUE(!timeout || timeout->count() > 0, "Options: timeout must be positive");
@@ -37,6 +36,7 @@ OptionsPtr make_options(std::optional<Milliseconds> timeout, std::vector<std::st
     options->algorithm = std::move(algorithm);
     options->deterministic = deterministic;
     options->staging_bytes = staging_bytes;
+    options->interface = interface.value_or("");
     return options;
 }
 
@@ -50,7 +50,8 @@ void bind_options(py::module_& module) {
         "algorithm : str\n    Used wherever it applies; empty: the planner chooses.\n"
         "deterministic : bool\n    Only algorithms that add in the order of the ranks.\n"
         "staging_bytes : int\n    Shared staging memory of this group, bytes; 0: the node decides.\n"
-        "interface, switch, compressor\n    Must be None in this version.\n\n"
+        "interface : str, optional\n    Name or address of this process's interface for peers on other hosts.\n"
+        "switch, compressor\n    Must be None in this version.\n\n"
         "Raises\n------\nValueError\n    A timeout that is not positive, a negative size, a part that is missing.\n")
         .def(py::init(&make_options), py::kw_only(), py::arg("timeout") = py::none(),
              py::arg("transports") = std::vector<std::string>(), py::arg("algorithm") = "",
@@ -60,6 +61,7 @@ void bind_options(py::module_& module) {
         .def_readwrite("algorithm", &C10dOptions::algorithm)
         .def_readwrite("deterministic", &C10dOptions::deterministic)
         .def_readwrite("staging_bytes", &C10dOptions::staging_bytes)
+        .def_readwrite("interface", &C10dOptions::interface)
         .def_readwrite("group_desc", &C10dOptions::group_desc)
         .def(
             "copy", [](const C10dOptions& self) { return c10::make_intrusive<C10dOptions>(self); },

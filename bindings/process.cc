@@ -42,6 +42,12 @@ NodeConfig config_from_environment() {
             config.secret = value.cast<std::string>();
         else if (name == "streaming_stores")
             config.streaming_stores = value.cast<std::string>();
+        else if (name == "interface")
+            config.interface = value.cast<std::string>();
+        else if (name == "towards")
+            config.towards = value.cast<std::string>();
+        else if (name == "streams")
+            config.streams = value.cast<int>();
         else if (name == "host")
             config.host = value.cast<std::string>();
         else

@@ -350,7 +350,7 @@ class Options(_C10dBase.Options):
         algorithm: str = "",
         deterministic: bool = False,
         staging_bytes: int = 0,
-        interface: None = None,
+        interface: str | None = None,
         switch: None = None,
         compressor: None = None,
     ) -> None: ...
@@ -358,6 +358,7 @@ class Options(_C10dBase.Options):
     algorithm: str
     deterministic: bool
     staging_bytes: int
+    interface: str
     group_desc: str
     def copy(self) -> Options: ...
 

@@ -88,6 +88,17 @@ def parse_microseconds(text: str) -> int:
     return int(text)
 
 
+def parse_count(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Make a parser of whole numbers between two bounds."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]+", text) or not minimum <= int(text) <= maximum:
+            raise ValueError(f"expected a whole number from {minimum} to {maximum}")
+        return int(text)
+
+    return parse
+
+
 def parse_bytes(minimum: int, maximum: int) -> Callable[[str], int]:
     """Make a parser of sizes between two bounds: a number with an optional KiB, MiB or GiB (``4194304``, ``4MiB``)."""
 
@@ -154,6 +165,22 @@ SECRET = Variable[str | None](
     "The job's secret, the same on all ranks. A connection must prove that it holds it, and the random key that the "
     "process it connects to put into the job's store, before anything else is read. By default the key alone.",
 )
+INTERFACE = Variable[str | None](
+    "COLLECTIVES_INTERFACE",
+    parse_text,
+    None,
+    "name or address",
+    "The network interface by which ranks on other hosts reach this process, such as `eth0` or `10.0.0.1`; the "
+    "listener binds to it alone. By default the one on the route to where the job meets.",
+)
+STREAMS = Variable(
+    "COLLECTIVES_STREAMS",
+    parse_count(1, 16),
+    1,
+    "number (1 to 16)",
+    "Connections that carry the data of collectives to each process on another host, the same on all ranks. More than "
+    "one helps where one TCP stream does not fill the link.",
+)
 LOG = Variable[str | None](
     "COLLECTIVES_LOG",
     parse_choice("error", "warning", "info", "debug"),
@@ -197,6 +224,8 @@ VARIABLES: tuple[Variable, ...] = (
     TIMEOUT_S,
     STORE,
     SECRET,
+    INTERFACE,
+    STREAMS,
     LOG,
     SPIN_US,
     STREAMING_STORES,

@@ -6,6 +6,7 @@ moves no extra copy.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -78,4 +79,10 @@ def node_settings() -> dict[str, int | str]:
     secret = config.SECRET.read()
     if secret is not None:
         settings["secret"] = secret
+    interface = config.INTERFACE.read()
+    if interface is not None:
+        settings["interface"] = interface
+    store = config.STORE.read()
+    settings["towards"] = os.environ.get("MASTER_ADDR", store[0] if store is not None else "")
+    settings["streams"] = config.STREAMS.read()
     return settings

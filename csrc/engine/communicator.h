@@ -24,6 +24,7 @@ struct CommunicatorConfig {
     std::string name = "world";               // appears in errors
     int64_t timeout_ns = 1800ll * 1000000000; // of operations that give none
     std::vector<std::string> transports;      // allowed rows of the transport table; empty: all
+    std::string interface;                    // of this process, for peers on other hosts; empty: the node decides
     std::string algorithm;                    // force this row of the algorithm table where it applies; empty: choose
     bool deterministic = false;
     int64_t staging_bytes = 0;        // 0: the node decides

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "engine/wire_join.h"
 #include "transport/transports.h"
 
 namespace collectives {
@@ -47,16 +48,27 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     if (config.world_size > 64)
         return Status(Code::unsupported, "a group of " + std::to_string(config.world_size) +
                                              " ranks on one host: shared memory serves up to 64");
-    if (!config.algorithm.empty() && find_algorithm(config.algorithm.c_str()) == nullptr)
+    if (!config.algorithm.empty() && find_algorithm(config.algorithm.c_str()) == nullptr &&
+        find_wire_algorithm(config.algorithm.c_str()) == nullptr)
         return Status(Code::invalid_argument, "no algorithm is named '" + config.algorithm + "'");
     auto& local = static_cast<LocalNode&>(node);
-    COLLECTIVES_RETURN_IF_ERROR(check_transports(config.transports, local.transport()));
+    if (config.transports != std::vector<std::string>{"tcp"})
+        COLLECTIVES_RETURN_IF_ERROR(check_transports(config.transports, local.transport()));
     std::unique_ptr<Group> group;
     int64_t deadline = deadline_after(monotonic_ns(), config.timeout_ns);
     const bool watches = !bootstrap.watch && !config.global_ranks.empty();
     if (watches) // a rank that another group here knows to be dead is not waited for
         bootstrap.watch = [&] { return ProgressEngine::of(local).death_among(config.global_ranks); };
-    Status joined = Group::create(local, config, bootstrap, deadline, &group);
+    const bool only_tcp = config.transports == std::vector<std::string>{"tcp"};
+    std::vector<Hello> hellos;
+    std::unique_ptr<WireGroup> wire;
+    Status joined = Group::create(local, config, bootstrap, deadline, only_tcp, &group, &hellos);
+    if (joined.ok() && group == nullptr) {
+        joined = check_transports(config.transports, "tcp");
+        if (joined.ok())
+            joined = form_wire_group(local, ProgressEngine::of(local), config, hellos, bootstrap, deadline, &wire);
+        group = Group::alone(local, config);
+    }
     if (watches)
         bootstrap.watch = nullptr;
     COLLECTIVES_RETURN_IF_ERROR(joined);
@@ -65,7 +77,8 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     std::unique_ptr<Bootstrap> own;
     if (config.world_size > 1)
         own = bootstrap.sub("group", everyone);
-    auto communicator = std::make_shared<CommunicatorImpl>(local, config, std::move(group), std::move(own));
+    auto communicator =
+        std::make_shared<CommunicatorImpl>(local, config, std::move(group), std::move(wire), std::move(own));
     COLLECTIVES_RETURN_IF_ERROR(communicator->open());
     *out = std::move(communicator);
     return {};
@@ -73,17 +86,20 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
 
 Status CommunicatorImpl::death_among(const std::vector<int>& global_ranks) const {
     for (int q = 0; q < int(config_.global_ranks.size()); ++q)
-        if (group_->is_dead(q) && std::count(global_ranks.begin(), global_ranks.end(), config_.global_ranks[size_t(q)]))
-            return Status(Code::peer_failed, group_->name_of(q) + " of group '" + config_.name + "' died");
+        if (fabric_.is_dead(q) && std::count(global_ranks.begin(), global_ranks.end(), config_.global_ranks[size_t(q)]))
+            return Status(Code::peer_failed, fabric_.name_of(q) + " of group '" + config_.name + "' died");
     return {};
 }
 
 CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, std::unique_ptr<Group> group,
-                                   std::unique_ptr<Bootstrap> bootstrap)
-    : node_(node), engine_(ProgressEngine::of(node)), config_(std::move(config)), group_(std::move(group)),
-      bootstrap_(std::move(bootstrap)), operation_(*group_), timeout_ns_(config_.timeout_ns) {
+                                   std::unique_ptr<WireGroup> wire, std::unique_ptr<Bootstrap> bootstrap)
+    : node_(node), engine_(ProgressEngine::of(node)), config_(std::move(config)), bootstrap_(std::move(bootstrap)),
+      fabric_(std::move(group), std::move(wire), find_wire_algorithm(config_.algorithm.c_str())),
+      timeout_ns_(config_.timeout_ns) {
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
     planner_.stage_store = staging_store(node.config().streaming_stores);
+    if (config_.piece_bytes > 0)
+        planner_.wire_piece_bytes = config_.piece_bytes;
     if (config_.mapped_from_bytes > 0)
         planner_.mapped_from_bytes = config_.mapped_from_bytes;
     planner_.streaming_from_bytes =
@@ -91,11 +107,13 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
 }
 
 Status CommunicatorImpl::open() {
-    engine_.set_local_ranks(config_.world_size);
-    MessageGroup group{group_->id(), config_.name, config_.rank, {}, config_.global_ranks};
+    engine_.set_local_ranks(fabric_.local().size());
+    MessageGroup group{fabric_.id(), config_.name, config_.rank, {}, config_.global_ranks};
     for (int q = 0; q < config_.world_size; ++q) {
         int slot = Messenger::kNoPeer;
-        if (PeerProcess* peer = group_->member(q).process)
+        if (TcpLink* link = fabric_.wire() != nullptr ? fabric_.wire()->member(q).link : nullptr)
+            COLLECTIVES_RETURN_IF_ERROR(engine_.slot_of(link, &slot));
+        else if (PeerProcess* peer = fabric_.wire() != nullptr ? nullptr : fabric_.local().member(q).process)
             COLLECTIVES_RETURN_IF_ERROR(engine_.slot_of(peer, &slot));
         group.slots.push_back(slot);
     }
@@ -147,21 +165,21 @@ Status CommunicatorImpl::run(const Call& call, int64_t timeout_ns) {
 }
 
 Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
-    if (int dead = group_->dead_member(); dead >= 0)
-        return fail(Status(Code::peer_failed, group_->name_of(dead) + " died"), dead, &call);
-    operation_.begin(call, planner_, issued_.fetch_add(1, std::memory_order_relaxed) + 1);
-    record_counts(call, operation_.sequence());
-    Operation::State state = operation_.advance();
+    if (int dead = fabric_.dead_member(); dead >= 0)
+        return fail(Status(Code::peer_failed, fabric_.name_of(dead) + " died"), dead, &call);
+    fabric_.begin(call, planner_, issued_.fetch_add(1, std::memory_order_relaxed) + 1, timeout_or_default(timeout_ns));
+    record_counts(call, fabric_.sequence());
+    Operation::State state = fabric_.advance();
     if (state == Operation::State::blocked) {
         Status trouble_found;
         operation_started_ns_ = monotonic_ns();
         int64_t timeout = timeout_or_default(timeout_ns), deadline = deadline_after(operation_started_ns_, timeout);
         bool moved = engine_.wait(
             [&] {
-                uint64_t phase = group_->phase();
-                state = operation_.advance();
+                uint64_t mark = fabric_.mark();
+                state = fabric_.advance();
                 return state != Operation::State::blocked ? Look::done
-                       : group_->phase() != phase         ? Look::moved
+                       : fabric_.mark() != mark           ? Look::moved
                                                           : Look::nothing;
             },
             [&] {
@@ -169,7 +187,7 @@ Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
                 return !trouble_found.ok();
             });
         if (!moved) {
-            operation_.abandon();
+            fabric_.abandon();
             return trouble_found;
         }
     }
@@ -199,34 +217,34 @@ Status CommunicatorImpl::trouble(int64_t deadline_ns, int64_t timeout_ns) {
     if (failed_.load(std::memory_order_acquire))
         return error();
     int culprit = -1;
-    if (Status status = group_->peer_trouble(operation_.awaited_phase(), &culprit); !status.ok())
-        return fail(status, culprit, operation_.active() ? &operation_.call() : nullptr);
+    if (Status status = fabric_.peer_trouble(true, &culprit); !status.ok())
+        return fail(status, culprit, fabric_.active() ? &fabric_.call() : nullptr);
     if (monotonic_ns() >= deadline_ns)
         return fail(timeout_error(timeout_ns), -1, nullptr);
-    if (operation_.active())
-        look_for_interrupt(own_call(operation_.call()));
+    if (fabric_.active())
+        look_for_interrupt(own_call(fabric_.call()));
     return error();
 }
 
 void CommunicatorImpl::look_for_interrupt(const std::string& what) {
     if (InterruptCheck check = g_interrupt_check.load(); check != nullptr && check())
         (void)fail(Status(Code::interrupted, what + " of group '" + config_.name + "' was interrupted by a signal on " +
-                                                 group_->name_of(config_.rank)),
+                                                 fabric_.name_of(config_.rank)),
                    config_.rank, nullptr);
 }
 
 /// A call of this rank with its number: "all_reduce of float32[4], sum #3".
 std::string CommunicatorImpl::own_call(const Call& call) const {
-    const uint64_t number = operation_.active() ? operation_.sequence() : sequence() + 1;
+    const uint64_t number = fabric_.active() ? fabric_.sequence() : sequence() + 1;
     return describe(call, config_.rank) + " #" + std::to_string(number);
 }
 
 Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
-    std::string text = own_call(operation_.call()) + " of group '" + config_.name + "' on " +
-                       group_->name_of(config_.rank) + " timed out after " + seconds(timeout_ns) +
+    std::string text = own_call(fabric_.call()) + " of group '" + config_.name + "' on " +
+                       fabric_.name_of(config_.rank) + " timed out after " + seconds(timeout_ns) +
                        ": still waiting for ";
-    std::vector<int> missing = operation_.missing_ranks();
-    for (size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : "") + group_->name_of(missing[i]);
+    std::vector<int> missing = fabric_.missing_ranks();
+    for (size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : "") + fabric_.name_of(missing[i]);
     text += ", silent for " + seconds(monotonic_ns() - operation_started_ns_) +
             "; a rank that is stopped, slow, or calls something else keeps the others waiting";
     return Status(Code::timeout, text);
@@ -235,7 +253,7 @@ Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
 /// Becomes, or repeats, the first failure; shows it to the peers. `call`: says in what it was met here.
 Status CommunicatorImpl::fail(const Status& cause, int culprit, const Call* call) {
     return call == nullptr ? fail_in("", "", cause, culprit)
-                           : fail_in(own_call(*call), " on " + group_->name_of(config_.rank), cause, culprit);
+                           : fail_in(own_call(*call), " on " + fabric_.name_of(config_.rank), cause, culprit);
 }
 
 /// The same: this rank says "<what> of group '<name>'<where>: <cause>", and what a peer said of the same call is not said
@@ -253,7 +271,7 @@ Status CommunicatorImpl::fail_in(const std::string& what, const std::string& whe
         std::lock_guard<std::mutex> lock(mutex_);
         if (failure_.ok()) {
             failure_ = Status(cause.code(), text);
-            group_->publish_failure(cause.code(), culprit, cause.message());
+            fabric_.publish_failure(cause.code(), culprit, cause.message());
         }
         first = failure_;
         failed_.store(true, std::memory_order_release);
@@ -272,7 +290,7 @@ void CommunicatorImpl::abort(const std::string& reason) {
     if (in_forked_child())
         return;
     (void)fail(Status(Code::aborted,
-                      "group '" + config_.name + "' was aborted on " + group_->name_of(config_.rank) + ": " + reason),
+                      "group '" + config_.name + "' was aborted on " + fabric_.name_of(config_.rank) + ": " + reason),
                config_.rank, nullptr);
 }
 
@@ -304,7 +322,7 @@ Status CommunicatorImpl::close(int64_t timeout_ns) {
         if (failure_.ok())
             failure_ = Status(Code::closed, "group '" + config_.name + "' was closed on this rank");
         failed_.store(true, std::memory_order_release);
-        group_->publish_failure(Code::closed, config_.rank, "closed");
+        fabric_.publish_failure(Code::closed, config_.rank, "closed");
     }
     engine_.forget(message_id_);
     engine_.ring_own();

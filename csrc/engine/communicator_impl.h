@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "engine/communicator.h"
-#include "engine/group.h"
-#include "engine/operation.h"
+#include "engine/fabric.h"
 #include "engine/progress.h"
 
 namespace collectives {
@@ -86,7 +85,7 @@ class EndedRequest final : public Request {
 class CommunicatorImpl final : public Communicator {
   public:
     CommunicatorImpl(LocalNode& node, CommunicatorConfig config, std::unique_ptr<Group> group,
-                     std::unique_ptr<Bootstrap> bootstrap);
+                     std::unique_ptr<WireGroup> wire, std::unique_ptr<Bootstrap> bootstrap);
     ~CommunicatorImpl() override;
     Status open();
 
@@ -109,6 +108,8 @@ class CommunicatorImpl final : public Communicator {
     uint64_t sequence() const override { return issued_.load(std::memory_order_relaxed); }
     std::string describe_group() const override;
     std::string describe_plan(const Call& call) const override;
+    std::string describe_links() const;
+    std::string describe_wire_plan(const Call& call) const;
 
     /// For the progress engine: advances the queue without waiting. True when something moved.
     bool advance_queue(std::vector<EndedCollective>* ended);
@@ -158,11 +159,10 @@ class CommunicatorImpl final : public Communicator {
     LocalNode& node_;
     ProgressEngine& engine_;
     CommunicatorConfig config_;
-    std::unique_ptr<Group> group_;
     std::unique_ptr<Bootstrap> bootstrap_;
     PlannerConfig planner_;
-    Operation operation_;
-    std::atomic<bool> owned_{false}; // whoever sets it drives operation_
+    Fabric fabric_;
+    std::atomic<bool> owned_{false}; // whoever sets it drives the fabric's operation
     std::atomic<bool> failed_{false};
     std::atomic<bool> closed_{false};
     std::atomic<int> queued_{0};

@@ -128,23 +128,23 @@ bool CommunicatorImpl::advance_queue(std::vector<EndedCollective>* ended) {
         }
         Operation::State state = Operation::State::failed;
         if (!failed_.load(std::memory_order_acquire)) {
-            uint64_t phase = group_->phase();
-            if (!operation_.active()) {
+            uint64_t mark = fabric_.mark();
+            if (!fabric_.active()) {
                 if (head->before_)
                     head->before_();
                 operation_started_ns_ = monotonic_ns();
-                operation_.begin(head->call_, planner_, head->sequence());
+                fabric_.begin(head->call_, planner_, head->sequence(), head->timeout_ns_);
                 record_counts(head->call_, head->sequence());
             }
-            state = operation_.advance();
-            moved |= state != Operation::State::blocked || group_->phase() != phase;
+            state = fabric_.advance();
+            moved |= state != Operation::State::blocked || fabric_.mark() != mark;
             if (state == Operation::State::failed)
                 (void)operation_failed();
         }
         if (state == Operation::State::blocked)
             break;
         if (state == Operation::State::failed)
-            operation_.abandon();
+            fabric_.abandon();
         ended->push_back({head, state == Operation::State::done ? Status() : error()});
         std::lock_guard<std::mutex> lock(mutex_);
         queue_.pop_front();
@@ -168,12 +168,12 @@ void CommunicatorImpl::look_around() {
             if (!late && now >= request->deadline_ns_)
                 late = request;
     }
-    if (operation_.active())
+    if (fabric_.active())
         (void)trouble(late ? 0 : kForever, late ? late->timeout_ns_ : 0);
     else if (config_.world_size > 1) {
         int culprit = -1;
-        if (Status status = group_->peer_trouble(0, &culprit); !status.ok())
-            (void)fail_in(oldest_message(), " on " + group_->name_of(config_.rank), status, culprit);
+        if (Status status = fabric_.peer_trouble(false, &culprit); !status.ok())
+            (void)fail_in(oldest_message(), " on " + fabric_.name_of(config_.rank), status, culprit);
     }
     disown();
 }
@@ -259,9 +259,9 @@ Status CommunicatorImpl::message_error(const std::string& what, Status status) {
     if (failed_.load(std::memory_order_acquire))
         return error();
     int culprit = -1;
-    if (Status cause = group_->known_failure(&culprit); !cause.ok())
+    if (Status cause = fabric_.known_failure(&culprit); !cause.ok())
         status = cause; // the other side gave up because of a third rank: that one is the news
-    return fail_in(what, " on " + group_->name_of(config_.rank), status, culprit);
+    return fail_in(what, " on " + fabric_.name_of(config_.rank), status, culprit);
 }
 
 void MessageRequest::abort() { communicator_->abort(what_ + " was aborted"); }
@@ -290,9 +290,9 @@ RequestPtr CommunicatorImpl::start_message(bool sends, void* data, int64_t bytes
         status = Status(Code::invalid_argument,
                         what + ": the group has ranks 0 to " + std::to_string(config_.world_size - 1));
     if (status.ok() && config_.world_size > 1)
-        if (int dead = group_->dead_member(); dead >= 0)
+        if (int dead = fabric_.dead_member(); dead >= 0)
             status = fail(Status(Code::peer_failed,
-                                 what + " of group '" + config_.name + "': " + group_->name_of(dead) + " died"),
+                                 what + " of group '" + config_.name + "': " + fabric_.name_of(dead) + " died"),
                           dead, nullptr);
     if (!status.ok())
         return std::make_shared<EndedRequest>(status);
@@ -303,9 +303,13 @@ RequestPtr CommunicatorImpl::start_message(bool sends, void* data, int64_t bytes
         engine_.messenger().post_send(message_id_, peer, tag, data, bytes, request.get());
     else
         engine_.messenger().post_recv(message_id_, peer, tag, data, bytes, request.get());
+    if (fabric_.wire() != nullptr && engine_.pass_links()) // sends it now
+        (void)engine_.messenger().progress();
     if (!request->done()) {
         remember_message(request);
         engine_.want_messages();
+    } else if (fabric_.wire() != nullptr) {
+        engine_.want_messages(); // it is buffered, and may not have gone
     }
     return request;
 }
@@ -322,13 +326,13 @@ RequestPtr CommunicatorImpl::start_recv(void* data, int64_t bytes, int source, u
 /// Somebody gave up waiting for a request: the operation that runs, it or one before it, says for which ranks.
 void CommunicatorImpl::wait_late(const CollectiveRequest& request, int64_t timeout_ns) {
     if (try_own()) {
-        if (operation_.active())
+        if (fabric_.active())
             (void)fail(timeout_error(timeout_ns), -1, nullptr);
         disown();
     }
     (void)fail(Status(Code::timeout, "waiting for " + describe(request.call_, config_.rank) + " #" +
                                          std::to_string(request.sequence()) + " of group '" + config_.name + "' on " +
-                                         group_->name_of(config_.rank) + " timed out"),
+                                         fabric_.name_of(config_.rank) + " timed out"),
                -1, nullptr);
 }
 
@@ -380,7 +384,7 @@ void CommunicatorImpl::look_at_messages() {
 
 void CommunicatorImpl::message_late(const MessageRequest& request) {
     (void)fail(Status(Code::timeout, request.what_ + " of group '" + config_.name + "' on " +
-                                         group_->name_of(config_.rank) + " timed out after " +
+                                         fabric_.name_of(config_.rank) + " timed out after " +
                                          std::to_string((monotonic_ns() - request.started_ns_) / kMillisecond) +
                                          " ms: the other side did not come"),
                -1, nullptr);
@@ -426,8 +430,8 @@ Status CommunicatorImpl::shrink(const std::vector<int>& exclude, const std::stri
                                                       std::to_string(config_.world_size));
     auto watch = [this, &ranks]() -> Status {
         for (int q : ranks)
-            if (group_->is_dead(q))
-                return Status(Code::peer_failed, "shrinking group '" + config_.name + "': " + group_->name_of(q) +
+            if (fabric_.is_dead(q))
+                return Status(Code::peer_failed, "shrinking group '" + config_.name + "': " + fabric_.name_of(q) +
                                                      " died meanwhile; exclude it too");
         return {};
     };

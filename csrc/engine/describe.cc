@@ -58,16 +58,18 @@ const char* condition(bool staged, bool pulled, bool shared) {
 std::string CommunicatorImpl::describe_group() const {
     if (config_.world_size == 1)
         return "one rank: there is nothing to move";
+    if (fabric_.wire() != nullptr)
+        return describe_links();
     const Transport* transport = find_transport(node_.transport());
     const Tuning tuning = engine_.tuning();
     std::string text = "transport " + std::string(transport->name) + " (" + transport->what + "); staging " +
-                       size_text(group_->staging_bytes()) + " a rank, " +
+                       size_text(fabric_.local().staging_bytes()) + " a rank, " +
                        stores_text(planner_, node_.config().streaming_stores, tuning) + "; ";
     if (config_.pull_from_bytes < 0)
         return text + "no pulling (switched off)";
     for (int q = 0; q < config_.world_size; ++q)
-        if (const PeerProcess* peer = group_->member(q).process; peer != nullptr && !LocalNode::can_pull(*peer))
-            return text + "no pulling (the system does not let this process read the memory of " + group_->name_of(q) +
+        if (const PeerProcess* peer = fabric_.local().member(q).process; peer != nullptr && !LocalNode::can_pull(*peer))
+            return text + "no pulling (the system does not let this process read the memory of " + fabric_.name_of(q) +
                    ")";
     if (config_.deterministic)
         return text + "no pulling (deterministic: nothing is measured)";
@@ -79,12 +81,21 @@ std::string CommunicatorImpl::describe_group() const {
            " are staged or pulled, as the first calls of each size measure";
 }
 
+/// "transport tcp: listens on eth0 (10.0.0.1), by the route to 10.0.0.1; 2 streams a peer"
+std::string CommunicatorImpl::describe_links() const {
+    const TcpMesh& mesh = *node_.mesh();
+    return "transport tcp: listens on " + mesh.why() + ", at " + mesh.address() + "; " +
+           std::to_string(mesh.streams()) + (mesh.streams() == 1 ? " stream" : " streams") + " a peer";
+}
+
 std::string CommunicatorImpl::describe_plan(const Call& call) const {
     std::string text = describe(call, config_.rank) + ", " + std::to_string(config_.world_size) +
                        (config_.world_size == 1 ? " rank:" : " ranks:");
     if (config_.world_size == 1)
         return text + "\n  a copy";
-    const Shape shape = shape_of(call, config_.rank, config_.world_size, group_->half_bytes(), planner_);
+    if (fabric_.wire() != nullptr)
+        return text + describe_wire_plan(call);
+    const Shape shape = shape_of(call, config_.rank, config_.world_size, fabric_.local().half_bytes(), planner_);
     const Shape staged = with_buffers(shape, planner_, Buffers::staged),
                 pulled = with_buffers(shape, planner_, Buffers::pulled),
                 shared = with_buffers(shape, planner_, Buffers::shared);
@@ -100,6 +111,19 @@ std::string CommunicatorImpl::describe_plan(const Call& call) const {
             text += condition(&row == for_staged, &row == for_pulled, &row == for_shared);
         else if (!row.applies(staged) && !row.applies(pulled) && !row.applies(shared))
             text += " (does not apply)";
+    }
+    return text;
+}
+
+std::string CommunicatorImpl::describe_wire_plan(const Call& call) const {
+    Shape shape = shape_of(call, config_.rank, config_.world_size, 1 << 20, planner_);
+    const WireAlgorithm* taken = choose_wire_algorithm(shape, find_wire_algorithm(config_.algorithm.c_str()));
+    std::string text;
+    for (int i = 0; i < kWireAlgorithmCount; ++i) {
+        const WireAlgorithm& row = *kWireAlgorithms[i];
+        if (row.kind == call.kind)
+            text += std::string("\n  ") + (&row == taken ? "* " : "  ") + row.name + ": " + row.cost +
+                    (row.applies(shape) ? "" : " (does not apply)");
     }
     return text;
 }

@@ -14,12 +14,6 @@
 namespace collectives {
 namespace {
 
-// What a rank tells its peers besides its hello.
-struct Setup {
-    uint64_t id; // of the group if this is rank 0, and of this rank's control block
-    int64_t control_offset, staging_offset, staging_bytes;
-};
-
 constexpr int64_t kSmallGroupsReserve = 2 << 20; // kept from large grants: a thousand groups of 1.8 KiB must fit
 constexpr int64_t kLargestGrant = 1 << 20;
 constexpr uint64_t kNever = uint64_t(1) << 62; // a phase that nobody reaches
@@ -72,7 +66,8 @@ Status Group::take_memory(const CommunicatorConfig& config) {
     return {};
 }
 
-Status Group::join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns) {
+/// Everybody's hello, and where its memory lies.
+Status Group::meet(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns) {
     Setup mine{0, control_offset_, staging_offset_, staging_bytes_};
     static std::atomic<uint64_t> counter{0};
     std::memcpy(&mine.id, node_.hello().uuid.data(), sizeof mine.id);
@@ -85,63 +80,90 @@ Status Group::join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64
     if (int(all.size()) != config.world_size)
         return Status(Code::internal, "the bootstrap gave " + std::to_string(all.size()) + " entries for a group of " +
                                           std::to_string(config.world_size));
-    std::vector<Hello> hellos(all.size());
-    std::vector<Setup> setups(all.size());
+    hellos_.resize(all.size());
+    setups_.resize(all.size());
     for (size_t q = 0; q < all.size(); ++q) {
         if (all[q].size() < sizeof(Setup))
             return Status(Code::internal, "rank " + std::to_string(q) + " announced itself with too few bytes");
-        std::memcpy(&setups[q], all[q].data(), sizeof(Setup));
-        COLLECTIVES_RETURN_IF_ERROR(Hello::decode(std::string_view(all[q]).substr(sizeof(Setup)), &hellos[q]));
+        std::memcpy(&setups_[q], all[q].data(), sizeof(Setup));
+        COLLECTIVES_RETURN_IF_ERROR(Hello::decode(std::string_view(all[q]).substr(sizeof(Setup)), &hellos_[q]));
     }
+    id_ = setups_[0].id;
+    return {};
+}
+
+Status Group::attach(int64_t deadline_ns) {
     std::vector<PeerProcess*> peers;
-    COLLECTIVES_RETURN_IF_ERROR(node_.attach_all(hellos, deadline_ns, &peers));
-    id_ = setups[0].id;
+    COLLECTIVES_RETURN_IF_ERROR(node_.attach_all(hellos_, deadline_ns, &peers));
     int64_t agreed = staging_bytes_;
-    for (const Setup& s : setups) agreed = std::min(agreed, s.staging_bytes);
+    for (const Setup& s : setups_) agreed = std::min(agreed, s.staging_bytes);
     if (agreed < staging_bytes_)
         node_.arena().trim(staging_offset_, agreed);
     staging_bytes_ = agreed / 128 * 128;
-    members_.resize(all.size());
-    for (size_t q = 0; q < all.size(); ++q) {
+    members_.resize(peers.size());
+    for (size_t q = 0; q < peers.size(); ++q) {
         Member& m = members_[q];
         m.process = peers[q];
         uint8_t* segment = m.process ? m.process->segment->base() : node_.segment_base();
         int64_t limit = m.process ? m.process->segment->bytes() : node_.config().segment_bytes;
-        if (setups[q].control_offset < 0 || setups[q].staging_offset < 0 ||
-            setups[q].control_offset + int64_t(sizeof(ControlBlock)) > limit ||
-            setups[q].staging_offset + staging_bytes_ > limit)
+        if (setups_[q].control_offset < 0 || setups_[q].staging_offset < 0 ||
+            setups_[q].control_offset + int64_t(sizeof(ControlBlock)) > limit ||
+            setups_[q].staging_offset + staging_bytes_ > limit)
             return Status(Code::internal, "rank " + std::to_string(q) + " named memory outside its segment");
         m.header = reinterpret_cast<SegmentHeader*>(segment);
-        m.control = reinterpret_cast<ControlBlock*>(segment + setups[q].control_offset);
-        m.staging = segment + setups[q].staging_offset;
+        m.control = reinterpret_cast<ControlBlock*>(segment + setups_[q].control_offset);
+        m.staging = segment + setups_[q].staging_offset;
         m.heap = m.process ? m.process->heap->base() : node_.heap_base();
-        m.host = hellos[q].host;
-        m.pid = hellos[q].pid;
-        m.owner = setups[q].id;
+        m.host = hellos_[q].host;
+        m.pid = hellos_[q].pid;
+        m.owner = setups_[q].id;
         populate(m.staging, staging_bytes_, m.process == nullptr);
     }
     return {};
 }
 
+std::unique_ptr<Group> Group::alone(LocalNode& node, const CommunicatorConfig& config) {
+    std::unique_ptr<Group> group(new Group(node));
+    group->name_ = config.name;
+    group->members_.resize(1);
+    group->members_[0].header = node.header();
+    group->members_[0].heap = node.heap_base();
+    group->members_[0].host = node.hello().host;
+    group->members_[0].pid = node.hello().pid;
+    if (config.world_size == 1)
+        group->global_ranks_ = config.global_ranks;
+    return group;
+}
+
 Status Group::create(LocalNode& node, const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns,
-                     std::unique_ptr<Group>* out) {
+                     bool never_local, std::unique_ptr<Group>* out, std::vector<Hello>* hellos) {
+    if (config.world_size == 1) {
+        *out = alone(node, config);
+        return {};
+    }
     std::unique_ptr<Group> group(new Group(node));
     group->rank_ = config.rank;
     group->name_ = config.name;
     group->global_ranks_ = config.global_ranks;
-    if (config.world_size == 1) {
-        group->members_.resize(1);
-        group->members_[0].header = node.header();
-        group->members_[0].heap = node.heap_base();
-        group->members_[0].host = node.hello().host;
-        group->members_[0].pid = node.hello().pid;
-    } else {
-        COLLECTIVES_RETURN_IF_ERROR(group->take_memory(config));
-        if (Status status = group->join(config, bootstrap, deadline_ns); !status.ok()) {
-            group->abandon(status);
-            return status;
-        }
+    COLLECTIVES_RETURN_IF_ERROR(group->take_memory(config));
+    Status joined = group->meet(config, bootstrap, deadline_ns);
+    bool local = !never_local;
+    for (const Hello& hello : group->hellos_) local = local && why_not_local(group->hellos_[0], hello).empty();
+    if (joined.ok() && !local) { // all come to this conclusion: nobody will look at anybody's memory
+        node.arena().give(group->control_offset_);
+        node.arena().give(group->staging_offset_);
+        group->control_offset_ = -1;
+        *hellos = std::move(group->hellos_);
+        return {};
     }
+    if (joined.ok())
+        joined = group->attach(deadline_ns);
+    if (!joined.ok()) {
+        group->abandon(joined);
+        return joined;
+    }
+    group->hellos_.clear();
+    group->setups_.clear();
     *out = std::move(group);
     return {};
 }

@@ -27,8 +27,12 @@ struct Member {
 
 class Group {
   public:
+    /// Collective over the bootstrap. When the members are not all on this host (or `never_local`), the group is null, and
+    /// `hellos` says who they are.
     static Status create(LocalNode& node, const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns,
-                         std::unique_ptr<Group>* out);
+                         bool never_local, std::unique_ptr<Group>* out, std::vector<Hello>* hellos);
+    /// Of this rank alone.
+    static std::unique_ptr<Group> alone(LocalNode& node, const CommunicatorConfig& config);
     ~Group();
 
     int rank() const { return rank_; }
@@ -109,7 +113,8 @@ class Group {
   private:
     explicit Group(LocalNode& node) : node_(node) {}
     Status take_memory(const CommunicatorConfig& config);
-    Status join(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns);
+    Status meet(const CommunicatorConfig& config, Bootstrap& bootstrap, int64_t deadline_ns);
+    Status attach(int64_t deadline_ns);
     void abandon(const Status& status);
 
     LocalNode& node_;
@@ -117,6 +122,13 @@ class Group {
     std::string name_;
     std::vector<int> global_ranks_;
     std::vector<Member> members_;
+    /// What a rank tells its peers besides its hello.
+    struct Setup {
+        uint64_t id; // of the group if this is rank 0, and of this rank's control block
+        int64_t control_offset, staging_offset, staging_bytes;
+    };
+    std::vector<Hello> hellos_; // while the group forms
+    std::vector<Setup> setups_;
     uint64_t id_ = 0;
     int64_t control_offset_ = -1, staging_offset_ = -1, staging_bytes_ = 0;
     uint64_t phase_ = 0;

@@ -41,18 +41,18 @@ std::string text_of(const CallRecord& record, uint64_t sequence, int world_size)
 
 void CommunicatorImpl::record_counts(const Call& call, uint64_t sequence) {
     const int64_t* counts = uneven_counts(call, config_.world_size);
-    if (counts == nullptr)
+    if (counts == nullptr || fabric_.wire() != nullptr)
         return;
-    CallRecord& record = group_->self().control->records[sequence % kCallRecords];
+    CallRecord& record = fabric_.local().self().control->records[sequence % kCallRecords];
     for (int q = 0; q < std::min(config_.world_size, kCountsRecorded); ++q)
         record.counts[q].store(counts[q], std::memory_order_relaxed);
     record.counts_of.store(sequence, std::memory_order_relaxed);
 }
 
 Status CommunicatorImpl::mismatch_error(int q) {
-    const ControlBlock *own = group_->self().control, *other = group_->member(q).control;
-    const uint64_t last = operation_.sequence(), first = last >= kCallRecords ? last - kCallRecords + 1 : 1;
-    const std::string me = group_->name_of(config_.rank), peer = group_->name_of(q);
+    const ControlBlock *own = fabric_.local().self().control, *other = fabric_.local().member(q).control;
+    const uint64_t last = fabric_.sequence(), first = last >= kCallRecords ? last - kCallRecords + 1 : 1;
+    const std::string me = fabric_.name_of(config_.rank), peer = fabric_.name_of(q);
     std::string detail =
         "an earlier call than the last " + std::to_string(kCallRecords) + " was another on " + me + " than on " + peer;
     for (uint64_t s = first; s <= last; ++s) {
@@ -75,14 +75,15 @@ Status CommunicatorImpl::mismatch_error(int q) {
 /// The operation in progress failed by itself. What the fingerprints showed is told out of the records; a disagreement
 /// about splits has told itself.
 Status CommunicatorImpl::operation_failed() {
-    const int q = operation_.culprit();
-    Status status = operation_.failure();
-    if (status.code() == Code::mismatch && group_->arrived(q, operation_.awaited_phase()) == Group::Arrival::mismatch)
+    const int q = fabric_.culprit();
+    Status status = fabric_.failure();
+    if (status.code() == Code::mismatch && fabric_.wire() == nullptr &&
+        fabric_.local().arrived(q, fabric_.local_operation().awaited_phase()) == Group::Arrival::mismatch)
         status = mismatch_error(q);
     int culprit = -1;
     // A peer whose memory is gone may have given up because of a third rank, and freed it: that rank is the news.
-    if (Status cause = group_->known_failure(&culprit); status.code() == Code::peer_failed && !cause.ok())
-        return fail(cause, culprit, &operation_.call());
+    if (Status cause = fabric_.known_failure(&culprit); status.code() == Code::peer_failed && !cause.ok())
+        return fail(cause, culprit, &fabric_.call());
     return fail(status, q, nullptr);
 }
 

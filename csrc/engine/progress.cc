@@ -33,6 +33,28 @@ MessengerConfig ProgressEngine::messenger_config() {
 
 ProgressEngine::ProgressEngine(LocalNode& node) : node_(node), messenger_(messenger_config()) {}
 
+Status ProgressEngine::open_hub(const std::string& interface, WireHub** out) {
+    TcpMesh* mesh = nullptr;
+    COLLECTIVES_RETURN_IF_ERROR(node_.open_mesh(interface, &mesh));
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (hub_ == nullptr) {
+        std::lock_guard<std::mutex> mesh_lock(mesh->mutex());
+        hub_ = std::make_unique<WireHub>(*mesh);
+        open_hub_.store(hub_.get(), std::memory_order_release);
+    }
+    *out = hub_.get();
+    return {};
+}
+
+/// Moves frames of the links, unless another thread does.
+bool ProgressEngine::pass_links() {
+    WireHub* hub = open_hub_.load(std::memory_order_acquire);
+    if (hub == nullptr)
+        return false;
+    std::unique_lock<std::mutex> lock(hub->mesh().mutex(), std::try_to_lock);
+    return lock.owns_lock() && hub->progress();
+}
+
 void ProgressEngine::introduce(uint64_t id, const std::weak_ptr<CommunicatorImpl>& communicator) {
     std::lock_guard<std::mutex> lock(mutex_);
     known_[id] = communicator;
@@ -98,6 +120,24 @@ Status ProgressEngine::slot_of(PeerProcess* peer, int* slot) {
     return {};
 }
 
+Status ProgressEngine::slot_of(TcpLink* link, int* slot) {
+    WireHub* hub = open_hub_.load(std::memory_order_acquire);
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto it = link_slots_.find(link);
+    if (it != link_slots_.end()) {
+        *slot = it->second < 0 ? -1 - it->second : it->second;
+        return {};
+    }
+    std::lock_guard<std::mutex> mesh_lock(hub->mesh().mutex());
+    WireMessages::Rings rings = hub->messages().rings_of(*link);
+    auto wake = [messages = &hub->messages()] { messages->written(); };
+    const TcpPeer& peer = link->peer();
+    COLLECTIVES_RETURN_IF_ERROR(messenger_.add_peer(
+        rings.tx, rings.rx, wake, "process " + std::to_string(peer.pid) + " on host " + peer.host, slot));
+    link_slots_[link] = *slot;
+    return {};
+}
+
 Status ProgressEngine::death_among(const std::vector<int>& global_ranks) {
     std::vector<std::shared_ptr<CommunicatorImpl>> alive;
     {
@@ -130,6 +170,19 @@ void ProgressEngine::look_at_peers() {
                 ended.emplace_back(peer, slot);
             }
     }
+    std::vector<std::pair<TcpLink*, int>> lost;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        for (auto& [link, slot] : link_slots_)
+            if (slot >= 0 && link->lost()) {
+                lost.emplace_back(link, slot);
+                slot = -1 - slot;
+            }
+    }
+    for (auto& [link, slot] : lost)
+        messenger_.fail_peer(slot, Status(Code::peer_failed, "process " + std::to_string(link->peer().pid) +
+                                                                 " on host " + link->peer().host +
+                                                                 (link->left() ? " has exited" : " died")));
     for (auto& [peer, slot] : ended) {
         bool left = peer->header()->state.load(std::memory_order_acquire) == uint32_t(ProcessState::leaving);
         messenger_.fail_peer(
@@ -163,11 +216,14 @@ void ProgressEngine::start_thread() { // mutex_ held
 }
 
 bool ProgressEngine::has_work() { // mutex_ held
-    return !active_.empty() || messenger_.anything_pending();
+    TcpMesh* mesh = node_.mesh();
+    WireHub* hub = open_hub_.load(std::memory_order_acquire);
+    return !active_.empty() || messenger_.anything_pending() || (mesh != nullptr && mesh->pending()) ||
+           (hub != nullptr && hub->messages().pending());
 }
 
 bool ProgressEngine::pass() {
-    bool moved = false;
+    bool moved = pass_links();
     std::vector<EndedCollective> ended;
     std::vector<std::shared_ptr<CommunicatorImpl>> idle; // perhaps their last owner: let go of with no lock held
     if (std::unique_lock<std::mutex> pass_lock(pass_mutex_, std::try_to_lock); pass_lock.owns_lock()) {
@@ -232,7 +288,9 @@ ProgressEngine::Helping::~Helping() {
     if (engine_.helpers_.fetch_sub(1) != 1)
         return;
     // The thread may have seen us, and not sleep yet: whoever gets the lock now comes after that.
-    { std::lock_guard<std::mutex> lock(engine_.mutex_); }
+    {
+        std::lock_guard<std::mutex> lock(engine_.mutex_);
+    }
     engine_.wanted_.notify_one();
 }
 

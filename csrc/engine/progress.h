@@ -15,6 +15,7 @@
 
 #include "base/pause.h"
 #include "engine/messenger.h"
+#include "engine/wire_group.h"
 #include "transport/local_node.h"
 
 namespace collectives {
@@ -45,8 +46,12 @@ class ProgressEngine {
     ~ProgressEngine();
 
     Messenger& messenger() { return messenger_; }
+    /// The groups that span hosts; made, with the mesh, on the first call. Errors: see TcpMesh::create.
+    Status open_hub(const std::string& interface, WireHub** out);
+
     /// The messenger's slot of a peer (kNoPeer for this node itself).
     Status slot_of(PeerProcess* peer, int* slot);
+    Status slot_of(TcpLink* link, int* slot);
 
     /// A communicator has asynchronous work: from now on it is looked at in every pass, until a pass finds it idle.
     void activate(const std::shared_ptr<CommunicatorImpl>& communicator);
@@ -84,7 +89,11 @@ class ProgressEngine {
     void set_tuning(const Tuning& tuning);
 
     /// Wakes this process's own sleepers (something was queued or completed here).
-    void ring_own() { LocalNode::ring(node_.header()); }
+    void ring_own() {
+        LocalNode::ring(node_.header());
+        if (TcpMesh* mesh = node_.mesh(); mesh != nullptr && link_sleepers_.load(std::memory_order_seq_cst) != 0)
+            mesh->wake();
+    }
 
     void stop();
 
@@ -94,6 +103,9 @@ class ProgressEngine {
 
     /// A group of this many ranks lives on this host: beyond the number of cores, waits give the core away at once.
     void set_local_ranks(int ranks);
+
+    /// Moves frames of the links, unless another thread does. True: something moved.
+    bool pass_links();
 
     /// A message was posted: the thread must run until it has ended.
     void want_messages();
@@ -109,13 +121,17 @@ class ProgressEngine {
 
     LocalNode& node_;
     Messenger messenger_;
+    std::unique_ptr<WireHub> hub_;
+    std::atomic<WireHub*> open_hub_{nullptr};
+    std::atomic<int> link_sleepers_{0}; // threads that sleep on the mesh
     std::atomic<bool> crowded_{false};
     std::mutex mutex_; // guards active_, slots_, buried_, thread_, stopping_
     std::condition_variable wanted_;
     std::vector<std::shared_ptr<CommunicatorImpl>> active_;
     std::map<PeerProcess*, int> slots_;
     std::map<PeerProcess*, bool> buried_;
-    std::mutex pass_mutex_; // one pass at a time; guards pass_list_
+    std::map<TcpLink*, int> link_slots_; // negative: less one, of a link that is lost
+    std::mutex pass_mutex_;              // one pass at a time; guards pass_list_
     std::vector<std::shared_ptr<CommunicatorImpl>> pass_list_;
     std::atomic<int> helpers_{0};
     bool stopping_ = false;
@@ -126,7 +142,8 @@ class ProgressEngine {
 
 constexpr int64_t kThreadSpinNs = 20 * kMicrosecond; // of the progress thread: the core belongs to the computation
 constexpr int64_t kSpinAloneNs = 10 * kMicrosecond;  // of a spin before it begins to offer the core
-constexpr int64_t kSliceNs = 20 * kMillisecond;      // longest sleep between two looks at deadlines and signals
+constexpr int64_t kLinkSliceNs = 2 * kMillisecond; // the same where there are links: peers of this host do not wake us
+constexpr int64_t kSliceNs = 20 * kMillisecond;    // longest sleep between two looks at deadlines and signals
 
 template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowded, int64_t spin_ns) {
     for (int64_t start = 0;;) {
@@ -155,9 +172,16 @@ template <class Attempt> Look ProgressEngine::sleep(Attempt& attempt) {
     SegmentHeader* header = node_.header();
     header->sleepers.fetch_add(1, std::memory_order_seq_cst);
     uint32_t bell = header->bell.load(std::memory_order_seq_cst);
+    TcpMesh* mesh = node_.mesh();
+    if (mesh != nullptr)
+        link_sleepers_.fetch_add(1, std::memory_order_seq_cst);
     Look look = attempt();
-    if (look == Look::nothing)
+    if (look == Look::nothing && mesh == nullptr)
         futex_wait(&header->bell, bell, kSliceNs);
+    else if (look == Look::nothing && header->bell.load(std::memory_order_seq_cst) == bell)
+        mesh->sleep(kLinkSliceNs);
+    if (mesh != nullptr)
+        link_sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     header->sleepers.fetch_sub(1, std::memory_order_seq_cst);
     return look == Look::nothing ? attempt() : look;
 }

@@ -18,11 +18,11 @@ constexpr double kMustWinBy = 0.9;
 } // namespace
 
 Status CommunicatorImpl::agree() {
-    if (config_.world_size == 1)
+    if (config_.world_size == 1 || fabric_.wire() != nullptr)
         return {};
     bool can_pull = config_.pull_from_bytes >= 0;
     for (int q = 0; q < config_.world_size && can_pull; ++q)
-        if (const PeerProcess* peer = group_->member(q).process)
+        if (const PeerProcess* peer = fabric_.local().member(q).process)
             can_pull = LocalNode::can_pull(*peer);
     int64_t all_can = can_pull;
     Call call;
@@ -39,7 +39,7 @@ Status CommunicatorImpl::agree() {
     COLLECTIVES_RETURN_IF_ERROR(run(call, -1));
     planner_.piece_bytes = words[2];
     tuning = {words[0] != 0, words[1] != 0};
-    bool inproc = group_->member(config_.rank == 0 ? 1 : 0).process->inproc;
+    bool inproc = fabric_.local().member(config_.rank == 0 ? 1 : 0).process->inproc;
     if (!tuning.known && !inproc)
         COLLECTIVES_RETURN_IF_ERROR(measure_stores(&tuning));
     if (tuning.known)

@@ -403,7 +403,7 @@ def test_options():
         collectives.Options(timeout=datetime.timedelta(seconds=-1))
     with pytest.raises(TypeError):
         collectives.Options(no_such_option=1)
-    for name in ("interface", "switch", "compressor"):
+    for name in ("switch", "compressor"):
         with pytest.raises(ValueError, match=f"{name} was given, but this version has no"):
             collectives.Options(**{name: "x"})
 

@@ -79,7 +79,7 @@ class ThreadBootstrap final : public Bootstrap {
 struct RankOptions {
     int64_t segment_bytes = 4 << 20;
     int64_t timeout_ns = 20 * kSecond;
-    int64_t staging_bytes = 0, mapped_from_bytes = 0, streaming_from_bytes = 0, pull_from_bytes = 0;
+    int64_t staging_bytes = 0, piece_bytes = 0, mapped_from_bytes = 0, streaming_from_bytes = 0, pull_from_bytes = 0;
     std::string algorithm;
     std::string streaming_stores = "off";
     int64_t spin_ns = 2000;
@@ -120,6 +120,7 @@ inline void run_ranks(int n, const std::function<void(int, Communicator&, Node&)
             config.world_size = n;
             config.timeout_ns = options.timeout_ns;
             config.staging_bytes = options.staging_bytes;
+            config.piece_bytes = options.piece_bytes;
             config.mapped_from_bytes = options.mapped_from_bytes;
             config.streaming_from_bytes = options.streaming_from_bytes;
             config.pull_from_bytes = options.pull_from_bytes;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/program.h"
 #include "engine/rank_threads.h"
 #include "kernels/kernels.h"
 
@@ -17,6 +18,15 @@ using collectives::testing::run_ranks;
 namespace {
 
 using Bytes = std::vector<uint8_t>;
+
+/// What the suite needs of a row, of either table.
+struct Row {
+    const char* name;
+    Collective kind;
+    bool mapped;
+};
+Row row_of(const Algorithm& a) { return {a.name, a.kind, a.mapped}; }
+Row row_of(const WireAlgorithm& a) { return {a.name, a.kind, false}; }
 
 bool reduces(Collective kind) {
     return kind == Collective::all_reduce || kind == Collective::reduce_scatter || kind == Collective::reduce;
@@ -93,7 +103,7 @@ Bytes reference(const std::vector<Bytes>& inputs, DType dtype, ReduceOp op) {
 }
 
 struct Case {
-    const Algorithm* row;
+    const Row* row;
     DType dtype;
     ReduceOp op;
     int n;
@@ -267,7 +277,7 @@ bool can_be_uneven(Collective kind) {
 }
 
 /// `covering`: a few dtypes of each kind, for the runs that vary something else than types.
-std::vector<Case> cases_of(const Algorithm& row, int n, bool covering) {
+std::vector<Case> cases_of(const Row& row, int n, bool covering) {
     std::vector<Case> cases;
     std::vector<int64_t> counts = {0, 1, 13, 60 * n + 7, 3001};
     for (int d = 0; d < kDTypeCount; ++d)
@@ -288,7 +298,7 @@ std::vector<Case> cases_of(const Algorithm& row, int n, bool covering) {
     return cases;
 }
 
-void run_row(const Algorithm& row, RankOptions options, bool covering) {
+void run_row(const Row& row, RankOptions options, bool covering) {
     options.algorithm = row.name;
     for (int n : {1, 2, 3, 5, 8}) {
         std::vector<Case> cases = cases_of(row, n, covering);
@@ -319,7 +329,7 @@ TEST_CASE("every algorithm gives the reference's bits for every dtype, op, world
         CAPTURE(kAlgorithms[i]->name);
         RankOptions options;
         options.mapped_from_bytes = 1; // so that small messages take the zero-copy rows too
-        run_row(*kAlgorithms[i], options, false);
+        run_row(row_of(*kAlgorithms[i]), options, false);
     }
 }
 
@@ -328,7 +338,7 @@ TEST_CASE("the smallest staging grant, many pieces: still the reference's bits")
         CAPTURE(kAlgorithms[i]->name);
         RankOptions options;
         options.staging_bytes = 1024;
-        run_row(*kAlgorithms[i], options, true);
+        run_row(row_of(*kAlgorithms[i]), options, true);
     }
 }
 
@@ -336,7 +346,7 @@ TEST_CASE("streaming stores give the same bits") {
     RankOptions options;
     options.streaming_stores = "on";
     options.streaming_from_bytes = 1;
-    for (int i = 0; i < kAlgorithmCount; ++i) run_row(*kAlgorithms[i], options, true);
+    for (int i = 0; i < kAlgorithmCount; ++i) run_row(row_of(*kAlgorithms[i]), options, true);
 }
 
 TEST_CASE("pulling out of private memory gives the same bits") {
@@ -346,7 +356,7 @@ TEST_CASE("pulling out of private memory gives the same bits") {
     for (int i = 0; i < kAlgorithmCount; ++i)
         if (kAlgorithms[i]->mapped || kAlgorithms[i]->has_table) {
             private_memory = true;
-            run_row(*kAlgorithms[i], options, true);
+            run_row(row_of(*kAlgorithms[i]), options, true);
             private_memory = false;
         }
 }
@@ -360,6 +370,25 @@ TEST_CASE("delays and reordering change no bit") {
     options.mapped_from_bytes = 1;
     for (int i = 0; i < kAlgorithmCount; ++i) {
         options.faults.seed = uint64_t(i);
-        run_row(*kAlgorithms[i], options, true);
+        run_row(row_of(*kAlgorithms[i]), options, true);
+    }
+}
+
+TEST_CASE("tcp: every algorithm between hosts gives the reference's bits for every dtype, op, world size and length") {
+    for (int i = 0; i < kWireAlgorithmCount; ++i) {
+        CAPTURE(kWireAlgorithms[i]->name);
+        RankOptions options;
+        options.transport = "tcp";
+        run_row(row_of(*kWireAlgorithms[i]), options, false);
+    }
+}
+
+TEST_CASE("tcp: in many small pieces, still the reference's bits") {
+    for (int i = 0; i < kWireAlgorithmCount; ++i) {
+        CAPTURE(kWireAlgorithms[i]->name);
+        RankOptions options;
+        options.transport = "tcp";
+        options.piece_bytes = 256;
+        run_row(row_of(*kWireAlgorithms[i]), options, true);
     }
 }

@@ -1,0 +1,71 @@
+// Where every rank listens, and the group's number. See wire_join.h.
+#include "engine/wire_join.h"
+
+#include <cstring>
+
+#include "transport/tcp_socket.h"
+
+namespace collectives {
+namespace {
+
+struct Listening {
+    uint64_t id; // of the group, if this is rank 0
+    int64_t streams;
+};
+
+uint64_t new_id(const Hello& own) {
+    static std::atomic<uint64_t> counter{0};
+    uint64_t id;
+    std::memcpy(&id, own.uuid.data() + 8, sizeof id);
+    return id + 0x9e3779b97f4a7c15ull * ++counter;
+}
+
+} // namespace
+
+bool same_host(const Hello& a, const Hello& b) { return a.boot_id == b.boot_id && a.net_namespace == b.net_namespace; }
+
+Status form_wire_group(LocalNode& node, ProgressEngine& engine, const CommunicatorConfig& config,
+                       const std::vector<Hello>& hellos, Bootstrap& bootstrap, int64_t deadline_ns,
+                       std::unique_ptr<WireGroup>* out) {
+    WireHub* hub = nullptr;
+    COLLECTIVES_RETURN_IF_ERROR(engine.open_hub(config.interface, &hub));
+    TcpMesh& mesh = hub->mesh();
+    Listening own{new_id(node.hello()), mesh.streams()};
+    std::vector<std::string> all;
+    COLLECTIVES_RETURN_IF_ERROR(bootstrap.all_gather(
+        std::string(reinterpret_cast<const char*>(&own), sizeof own) + mesh.address(), &all, deadline_ns));
+    uint64_t id = 0;
+    std::vector<WireMember> members(hellos.size());
+    for (size_t q = 0; q < hellos.size(); ++q) {
+        const Hello& hello = hellos[q];
+        Listening theirs;
+        const std::string who =
+            "rank " + std::to_string(q) + " (process " + std::to_string(hello.pid) + " on host " + hello.host + ")";
+        if (all.size() != hellos.size() || all[q].size() <= sizeof theirs)
+            return Status(Code::internal, who + " did not say where it listens");
+        std::memcpy(&theirs, all[q].data(), sizeof theirs);
+        std::string address = all[q].substr(sizeof theirs);
+        if (q == 0)
+            id = theirs.id;
+        members[q].host = hello.host;
+        members[q].pid = hello.pid;
+        if (int(q) == config.rank)
+            continue;
+        Address parsed;
+        COLLECTIVES_RETURN_IF_ERROR(parse_address(address, &parsed));
+        if (parsed.loopback() && !same_host(hello, node.hello()))
+            return Status(Code::unsupported, who + " listens on its loopback (" + address +
+                                                 "), which other hosts cannot reach: name its "
+                                                 "interface with COLLECTIVES_INTERFACE there");
+        if (theirs.streams != own.streams)
+            return Status(Code::mismatch, who + " uses " + std::to_string(theirs.streams) +
+                                              " streams a peer, this rank " + std::to_string(own.streams) +
+                                              ": set COLLECTIVES_STREAMS alike on all ranks");
+        std::lock_guard<std::mutex> lock(mesh.mutex());
+        members[q].link = mesh.link_to({hello.uuid, hello.share, hello.host, hello.pid, address});
+    }
+    *out = std::make_unique<WireGroup>(*hub, config, id, std::move(members));
+    return {};
+}
+
+} // namespace collectives

@@ -1,0 +1,432 @@
+// Running a program: what is ready goes on. See wire_operation.h.
+#include "engine/wire_operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "engine/blocks.h"
+
+namespace collectives {
+namespace {
+
+constexpr size_t kMostPrograms = 16; // kept of a communicator
+constexpr int kMostRanks = 64;
+
+bool reduces(Collective kind) {
+    return kind == Collective::all_reduce || kind == Collective::reduce || kind == Collective::reduce_scatter;
+}
+
+uint64_t what_of(const Call& call) {
+    return uint64_t(call.kind) | uint64_t(call.dtype) << 8 | uint64_t(call.op) << 16 |
+           uint64_t(uint16_t(call.root)) << 24 | uint64_t(call.in.counts != nullptr) << 48;
+}
+
+/// What a header says was called, in words.
+std::string called(const wire::FrameHeader& header) {
+    Call call;
+    call.kind = Collective(header.what & 0xff);
+    call.dtype = DType(header.what >> 8 & 0xff);
+    call.op = ReduceOp(header.what >> 16 & 0xff);
+    call.root = int(header.what >> 24 & 0xffff);
+    call.in.count = call.out.count = header.count;
+    bool known = int(call.kind) < kCollectiveCount && size_t(call.dtype) < std::size(kDTypes) &&
+                 size_t(call.op) < std::size(kReduceOps);
+    return known ? describe(call, call.root) : "something unknown";
+}
+
+std::vector<int64_t> counts_of(const Blocks& blocks, int n) {
+    std::vector<int64_t> counts;
+    for (int q = 0; q < n; ++q) counts.push_back(blocks.count_of(q));
+    return counts;
+}
+
+int sides(Collective kind, bool in, int world_size, bool root) {
+    switch (kind) {
+    case Collective::all_to_all: return world_size;
+    case Collective::reduce_scatter: return in ? world_size : 1;
+    case Collective::all_gather: return in ? 1 : world_size;
+    case Collective::gather: return !in && root ? world_size : 1;
+    case Collective::scatter: return in && root ? world_size : 1;
+    default: return 1;
+    }
+}
+
+bool same_memory(const Call& call) {
+    auto start = [](const Blocks& b) { return b.ptrs != nullptr ? b.ptrs[0] : b.base; };
+    return start(call.in) == start(call.out);
+}
+
+} // namespace
+
+WireOperation::WireOperation(WireGroup& group)
+    : group_(group), parked_(size_t(group.size())), sent_bytes_(size_t(group.size())),
+      in_offsets_(size_t(group.size())), out_offsets_(size_t(group.size())) {
+    std::lock_guard<std::mutex> lock(group_.hub().mesh().mutex());
+    group_.set_operation(this);
+    group_.hub().add(group_);
+}
+
+WireOperation::~WireOperation() {
+    abandon();
+    std::lock_guard<std::mutex> lock(group_.hub().mesh().mutex());
+    group_.set_operation(nullptr);
+}
+
+WireOperation::Cached& WireOperation::program_for(const Call& call, const WireAlgorithm& algorithm) {
+    bool root = call.root == group_.rank();
+    auto in = counts_of(call.in, sides(call.kind, true, group_.size(), root));
+    auto out = counts_of(call.out, sides(call.kind, false, group_.size(), root));
+    for (auto& each : cache_)
+        if (each->algorithm == &algorithm && each->call.dtype == call.dtype && each->call.root == call.root &&
+            each->in_place == same_memory(call) && each->in_counts == in && each->out_counts == out) {
+            each->used = sequence_;
+            return *each;
+        }
+    if (cache_.size() >= kMostPrograms)
+        cache_.erase(
+            std::min_element(cache_.begin(), cache_.end(), [](auto& a, auto& b) { return a->used < b->used; }));
+    auto made = std::make_unique<Cached>();
+    made->call = call;
+    made->in_counts = std::move(in);
+    made->out_counts = std::move(out);
+    made->in_place = same_memory(call);
+    made->algorithm = &algorithm;
+    made->used = sequence_;
+    made->program = Program(group_.size());
+    algorithm.build(shape_, made->program);
+    made->program.finish();
+    for (int i = 0; i < made->program.size(); ++i) made->before.push_back(made->program.action(i).n_before);
+    cache_.push_back(std::move(made));
+    return *cache_.back();
+}
+
+void WireOperation::begin(const Call& call, const PlannerConfig& config, const WireAlgorithm* forced, uint64_t sequence,
+                          int64_t deadline_ns) {
+    std::lock_guard<std::mutex> lock(group_.hub().mesh().mutex());
+    call_ = &call;
+    sequence_ = sequence;
+    deadline_ns_ = deadline_ns;
+    shape_ = shape_of(call, group_.rank(), group_.size(), 1 << 20, config);
+    shape_.piece_bytes = config.wire_piece_bytes;
+    fingerprint_ = (fingerprint_ ^ signature_of(call, group_.rank(), group_.size())) * 0x9e3779b97f4a7c15ull;
+    const WireAlgorithm* algorithm = choose_wire_algorithm(shape_, forced);
+    COLLECTIVES_CHECK(algorithm != nullptr);
+    current_ = &program_for(call, *algorithm);
+    const Program& program = current_->program;
+    offsets_of(call.in, shape_.element_bytes, &in_offsets_);
+    offsets_of(call.out, shape_.element_bytes, &out_offsets_);
+    reduce_ = reduces(call.kind) ? kernels::reduce_fn(call.op, call.dtype, kernels::Store::plain) : nullptr;
+    whole_.divisor = call.op == ReduceOp::avg ? group_.size() : 1.0;
+    if (int64_t(scratch_.size()) < program.scratch_bytes())
+        scratch_.resize(size_t(program.scratch_bytes()));
+    if (shape_.scaled)
+        scale_input();
+
+    before_ = current_->before;
+    done_.assign(size_t(program.size()), 0);
+    ready_.clear();
+    left_ = program.size();
+    frame_of_.assign(size_t(program.size()), -1);
+    int n_sends = 0;
+    for (int i = 0; i < program.size(); ++i)
+        if (program.action(i).kind == ActionKind::send)
+            frame_of_[size_t(i)] = n_sends++;
+    if (int(frames_.size()) < n_sends)
+        frames_.resize(size_t(n_sends));
+    std::fill(sent_bytes_.begin(), sent_bytes_.end(), 0);
+    for (auto& list : parked_) list.clear();
+    active_ = true;
+    for (int i = 0; i < program.size(); ++i)
+        if (before_[size_t(i)] == 0)
+            ready_.push_back(i);
+    for (int q = 0; q < group_.size(); ++q)
+        if (q != group_.rank() && (program.n_receives(q) > 0 || program.n_sends(q) > 0))
+            group_.hub().mesh().want(*group_.member(q).link, deadline_ns);
+    run_ready(); // sends what can be sent, which tells the peers that we have begun
+    tell_begun();
+    take_early();
+}
+
+/// premul_sum: the program reads the scaled input instead.
+void WireOperation::scale_input() {
+    int n = call_->kind == Collective::reduce_scatter ? group_.size() : 1;
+    int64_t total = 0;
+    for (int q = 0; q < n; ++q) total += call_->in.count_of(q) * shape_.element_bytes;
+    scaled_.resize(size_t(total));
+    kernels::ScaleFn scale = kernels::scale_fn(call_->dtype);
+    int64_t offset = 0;
+    for (int q = 0; q < n; ++q) {
+        int64_t count = call_->in.count_of(q);
+        if (count > 0)
+            scale(scaled_.data() + offset, block_start(call_->in, q, shape_.element_bytes, in_offsets_), count,
+                  call_->factor_re, call_->factor_im);
+        offset += count * shape_.element_bytes;
+    }
+}
+
+uint8_t* WireOperation::at(const Place& place) const {
+    switch (place.buffer) {
+    case Buffer::input:
+        if (shape_.scaled) {
+            int64_t offset = 0;
+            for (int q = 0; q < place.block; ++q) offset += call_->in.count_of(q) * shape_.element_bytes;
+            return const_cast<uint8_t*>(scaled_.data()) + offset + place.offset_bytes;
+        }
+        return block_start(call_->in, place.block, shape_.element_bytes, in_offsets_) + place.offset_bytes;
+    case Buffer::output:
+        return block_start(call_->out, place.block, shape_.element_bytes, out_offsets_) + place.offset_bytes;
+    case Buffer::scratch: return const_cast<uint8_t*>(scratch_.data()) + place.offset_bytes;
+    }
+    return nullptr;
+}
+
+wire::FrameHeader WireOperation::header_for(wire::FrameKind kind) const {
+    wire::FrameHeader header;
+    header.kind = kind;
+    header.group = group_.id();
+    header.sequence = sequence_;
+    header.fingerprint = fingerprint_;
+    header.what = what_of(*call_);
+    header.source = uint32_t(group_.rank());
+    return header;
+}
+
+/// A rank that expects more than may come early, or has said nothing for long, says that it has begun.
+void WireOperation::tell_begun() {
+    const Program& program = current_->program;
+    for (int q = 0; q < group_.size(); ++q) {
+        WireMember& m = group_.member(q);
+        if (m.link == nullptr || m.told >= sequence_ || program.n_receives(q) == 0)
+            continue;
+        int64_t expected = 0;
+        for (int i = 0; i < program.n_receives(q); ++i)
+            expected += bytes(program.action(program.receive_at(q, uint32_t(i))));
+        if (expected <= kEagerBytes && sequence_ - m.told < kMostAhead / 2)
+            continue;
+        m.told = sequence_;
+        group_.hub().mesh().post_notice(*m.link, header_for(wire::FrameKind::begun), nullptr, deadline_ns_);
+    }
+}
+
+void WireOperation::take_early() {
+    for (EarlyFrame& frame : group_.take_early(sequence_)) group_.take_unknown(std::move(frame));
+}
+
+// ---- the data flow ----
+
+void WireOperation::release(int action) {
+    if (--before_[size_t(action)] == 0)
+        ready_.push_back(action);
+}
+
+void WireOperation::end(int action) {
+    if (done_[size_t(action)])
+        return;
+    done_[size_t(action)] = 1;
+    --left_;
+    mark_.fetch_add(1, std::memory_order_relaxed);
+    const Program& program = current_->program;
+    const Action& a = program.action(action);
+    for (int i = 0; i < a.n_after; ++i) release(program.successors(a)[i]);
+}
+
+void WireOperation::run_ready() {
+    bool receives = false;
+    for (size_t i = 0; i < ready_.size() && failure_.ok(); ++i) {
+        int number = ready_[i];
+        const Action& action = current_->program.action(number);
+        switch (action.kind) {
+        case ActionKind::send: try_send(number); break;
+        case ActionKind::receive: receives = receives || action.n_before > 0; break; // the frame finds it
+        case ActionKind::copy:
+        case ActionKind::reduce:
+            run_compute(action);
+            end(number);
+            break;
+        }
+    }
+    ready_.clear();
+    if (receives)
+        take_early(); // some may have waited for these
+}
+
+void WireOperation::run_compute(const Action& action) {
+    const Place* places = current_->program.places(action);
+    if (action.count == 0)
+        return;
+    if (action.kind == ActionKind::copy) {
+        uint8_t *to = at(places[0]), *from = at(places[1]);
+        if (to != from)
+            kernels::copy_fn(kernels::Store::plain)(to, from, bytes(action));
+        return;
+    }
+    void* dsts[kMostRanks];
+    const void* srcs[kMostRanks];
+    for (int i = 0; i < action.n_dsts; ++i) dsts[i] = at(places[i]);
+    for (int i = 0; i < action.n_srcs; ++i) srcs[i] = at(places[action.n_dsts + i]);
+    reduce_(dsts, action.n_dsts, srcs, action.n_srcs, action.count, action.finishes ? whole_ : partial_);
+}
+
+void WireOperation::try_send(int number) {
+    const Action& action = current_->program.action(number);
+    WireMember& m = group_.member(action.peer);
+    int64_t& sent = sent_bytes_[size_t(action.peer)];
+    bool may = m.begun >= sequence_ || (sent + bytes(action) <= kEagerBytes && sequence_ <= m.begun + kMostAhead);
+    if (!may) {
+        parked_[size_t(action.peer)].push_back(number);
+        return;
+    }
+    sent += bytes(action);
+    m.told = sequence_;
+    OutFrame& frame = frames_[size_t(frame_of_[size_t(number)])];
+    frame.header = header_for(wire::FrameKind::data);
+    frame.header.count = shown_count(action);
+    frame.header.slot = action.slot;
+    frame.header.length = uint64_t(bytes(action));
+    frame.payload = action.count > 0 ? at(current_->program.places(action)[0]) : nullptr;
+    frame.owner = this;
+    frame.cookie = uint64_t(number);
+    group_.hub().mesh().post(*m.link, &frame, deadline_ns_);
+}
+
+void WireOperation::has_begun(int q) {
+    if (!active_)
+        return;
+    std::vector<int>& parked = parked_[size_t(q)];
+    for (int number : parked) ready_.push_back(number);
+    parked.clear();
+}
+
+void WireOperation::frame_sent(OutFrame& frame) { end(int(frame.cookie)); }
+
+/// What a frame shows of its sender's call: where splits are checked pairwise, the block; else what all must have alike.
+int64_t WireOperation::shown_count(const Action& action) const {
+    bool pairwise = call_->kind == Collective::all_to_all || call_->kind == Collective::gather ||
+                    call_->kind == Collective::scatter;
+    return pairwise ? action.whole : shape_.count;
+}
+
+// ---- what arrives ----
+
+Landing WireOperation::land(int q, const wire::FrameHeader& header) {
+    if (!failure_.ok())
+        return {Landing::discard, nullptr};
+    int number = current_->program.receive_at(q, header.slot);
+    bool other_call = header.fingerprint != fingerprint_ || number < 0;
+    const Action* action = number < 0 ? nullptr : &current_->program.action(number);
+    if (other_call || done_[size_t(number)] || header.length != uint64_t(bytes(*action)) ||
+        header.count != shown_count(*action)) {
+        disagree(q, header);
+        return {Landing::discard, nullptr};
+    }
+    if (before_[size_t(number)] > 0)
+        return {Landing::later, nullptr};
+    if (action->count == 0)
+        return {Landing::place, const_cast<uint8_t*>(scratch_.data() != nullptr ? scratch_.data() : &nothing_)};
+    return {Landing::place, at(current_->program.places(*action)[0])};
+}
+
+void WireOperation::landed(int q, const wire::FrameHeader& header) {
+    int number = current_->program.receive_at(q, header.slot);
+    if (number >= 0)
+        end(number);
+}
+
+/// The peer's frame is of another call than ours, or of other splits.
+void WireOperation::disagree(int q, const wire::FrameHeader& header) {
+    const std::string group = " of group '" + group_.name() + "': ", me = group_.name_of(group_.rank());
+    if (header.fingerprint == fingerprint_)
+        return fail(Status(Code::mismatch, describe(*call_, group_.rank()) + " #" + std::to_string(sequence_) + group +
+                                               group_.name_of(q) + " sends " + std::to_string(header.count) +
+                                               " elements to " + me +
+                                               ", which expects another number; the splits of "
+                                               "sender and receiver must agree"),
+                    q);
+    std::string mine = describe(*call_, group_.rank()), theirs = called(header);
+    std::string detail = "call #" + std::to_string(sequence_) + " is " + mine + " on " + me + " but " + theirs +
+                         " on " + group_.name_of(q);
+    fail(Status(Code::mismatch, "ranks of group '" + group_.name() + "' called different operations: " + detail +
+                                    "; every rank must make the same calls in the same order"),
+         q);
+}
+
+Operation::State WireOperation::advance() {
+    WireHub& hub = group_.hub();
+    std::unique_lock<std::mutex> lock(hub.mesh().mutex(), std::try_to_lock);
+    if (!lock.owns_lock())
+        return Operation::State::blocked; // whoever is in there moves our frames, too
+    for (;;) {
+        bool moved = hub.progress();
+        if (!failure_.ok()) {
+            let_go();
+            return Operation::State::failed;
+        }
+        moved |= !ready_.empty();
+        run_ready();
+        if (left_ == 0) {
+            active_ = false;
+            return Operation::State::done;
+        }
+        if (!moved)
+            return Operation::State::blocked;
+    }
+}
+
+void WireOperation::abandon() {
+    std::lock_guard<std::mutex> lock(group_.hub().mesh().mutex());
+    let_go();
+}
+
+/// Nothing refers to the call's memory afterwards. While the call is still there, and with the mesh's lock.
+void WireOperation::let_go() {
+    if (!active_)
+        return;
+    active_ = false;
+    TcpMesh& mesh = group_.hub().mesh();
+    for (int q = 0; q < group_.size(); ++q)
+        if (TcpLink* link = group_.member(q).link)
+            mesh.withdraw(*link, this);
+    const Program& program = current_->program;
+    for (int i = 0; i < program.size(); ++i) {
+        const Action& action = program.action(i);
+        if (action.kind != ActionKind::receive || done_[size_t(i)] || action.count == 0)
+            continue;
+        const uint8_t* begin = at(program.places(action)[0]);
+        mesh.forget_place(begin, begin + bytes(action));
+    }
+}
+
+std::vector<int> WireOperation::missing_ranks() {
+    std::vector<bool> missing(static_cast<size_t>(group_.size()));
+    const Program& program = current_->program;
+    for (ActionKind kind : {ActionKind::receive, ActionKind::send}) {
+        for (int i = 0; i < program.size(); ++i)
+            if (program.action(i).kind == kind && !done_[size_t(i)])
+                missing[size_t(program.action(i).peer)] = true;
+        if (std::count(missing.begin(), missing.end(), true) != 0)
+            break; // what is not sent waits for those that do not receive, or for what has to be received first
+    }
+    std::vector<int> ranks;
+    for (int q = 0; q < group_.size(); ++q)
+        if (missing[size_t(q)])
+            ranks.push_back(q);
+    return ranks;
+}
+
+void WireOperation::fail(Status status, int culprit) {
+    failure_ = std::move(status);
+    culprit_ = culprit;
+}
+
+const WireAlgorithm* choose_wire_algorithm(const Shape& shape, const WireAlgorithm* forced) {
+    if (forced != nullptr && forced->kind == shape.call->kind && forced->applies(shape))
+        return forced;
+    for (int i = 0; i < kWireAlgorithmCount; ++i)
+        if (kWireAlgorithms[i]->kind == shape.call->kind && kWireAlgorithms[i]->applies(shape))
+            return kWireAlgorithms[i];
+    return nullptr;
+}
+
+} // namespace collectives
