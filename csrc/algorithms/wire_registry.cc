@@ -7,12 +7,13 @@
 namespace collectives {
 
 const WireAlgorithm* const kWireAlgorithms[] = {
-    &kAllReduceExchange,   &kAllReduceDirect,        // all_reduce
-    &kReduceExchange,      &kReduceDirect,           // reduce
-    &kReduceScatterDirect, &kAllGatherDirect,        // reduce_scatter, all_gather
-    &kAllToAllPairwise,                              // all_to_all
-    &kBroadcastDirect,     &kBroadcastScatterGather, // broadcast
-    &kGatherDirect,        &kScatterDirect,          // the rest
+    &kAllReduceExchange,   &kAllReduceDirect,        &kAllReduceDoubling,
+    &kAllReduceHalving,    &kAllReduceRing,                           // all_reduce
+    &kReduceExchange,      &kReduceDirect,           &kReduceTree,    // reduce
+    &kReduceScatterDirect, &kAllGatherDirect,                         // reduce_scatter, all_gather
+    &kAllToAllPairwise,                                               // all_to_all
+    &kBroadcastDirect,     &kBroadcastScatterGather, &kBroadcastTree, // broadcast
+    &kGatherDirect,        &kScatterDirect,                           // the rest
     &kBarrierDirect,
 };
 const int kWireAlgorithmCount = int(sizeof kWireAlgorithms / sizeof kWireAlgorithms[0]);

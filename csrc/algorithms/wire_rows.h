@@ -8,6 +8,7 @@ namespace collectives {
 
 constexpr int kWindow = 4; // pieces of one peer that may be in scratch at a time
 constexpr int64_t kExchangeBytes = 16 << 10;
+constexpr int64_t kDoublingBytes = 256 << 10; // its scratch is the vector once a round
 
 /// Elements of one piece: what is received, reduced and sent on while the next one arrives.
 inline int64_t segment_elements(const Shape& s) { return std::max<int64_t>(1, s.piece_bytes / s.element_bytes); }
@@ -30,6 +31,8 @@ inline bool in_place(const Call& call) {
 }
 
 extern const WireAlgorithm kAllReduceExchange, kAllReduceDirect, kReduceExchange, kReduceDirect;
+extern const WireAlgorithm kAllReduceDoubling, kAllReduceHalving, kAllReduceRing;
+extern const WireAlgorithm kBroadcastTree, kReduceTree;
 extern const WireAlgorithm kReduceScatterDirect, kAllGatherDirect, kAllToAllPairwise;
 extern const WireAlgorithm kBroadcastDirect, kBroadcastScatterGather;
 extern const WireAlgorithm kGatherDirect, kScatterDirect, kBarrierDirect;
