@@ -32,6 +32,7 @@ struct CommunicatorConfig {
     int64_t mapped_from_bytes = 0;    // from here ranks look for zero-copy; 0: the default
     int64_t pull_from_bytes = 0;      // from here blocks are pulled; 0: as measured, negative: never
     int64_t streaming_from_bytes = 0; // from here output is written past the caches; 0: the default
+    std::vector<int> shown_ranks;     // names in errors: of a part of a group, its ranks in the whole; empty: its own
     std::vector<int> global_ranks;    // names in errors: this group's ranks in the job; empty: 0..world_size-1
 };
 

@@ -62,11 +62,14 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     const bool only_tcp = config.transports == std::vector<std::string>{"tcp"};
     std::vector<Hello> hellos;
     std::unique_ptr<WireGroup> wire;
+    std::unique_ptr<TwoLevel> two_level;
     Status joined = Group::create(local, config, bootstrap, deadline, only_tcp, &group, &hellos);
     if (joined.ok() && group == nullptr) {
         joined = check_transports(config.transports, "tcp");
         if (joined.ok())
             joined = form_wire_group(local, ProgressEngine::of(local), config, hellos, bootstrap, deadline, &wire);
+        if (joined.ok() && !only_tcp)
+            joined = form_two_levels(local, config, hellos, *wire, bootstrap, deadline, &two_level);
         group = Group::alone(local, config);
     }
     if (watches)
@@ -77,8 +80,8 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     std::unique_ptr<Bootstrap> own;
     if (config.world_size > 1)
         own = bootstrap.sub("group", everyone);
-    auto communicator =
-        std::make_shared<CommunicatorImpl>(local, config, std::move(group), std::move(wire), std::move(own));
+    auto communicator = std::make_shared<CommunicatorImpl>(local, config, std::move(group), std::move(wire),
+                                                           std::move(two_level), std::move(own));
     COLLECTIVES_RETURN_IF_ERROR(communicator->open());
     *out = std::move(communicator);
     return {};
@@ -92,9 +95,11 @@ Status CommunicatorImpl::death_among(const std::vector<int>& global_ranks) const
 }
 
 CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, std::unique_ptr<Group> group,
-                                   std::unique_ptr<WireGroup> wire, std::unique_ptr<Bootstrap> bootstrap)
+                                   std::unique_ptr<WireGroup> wire, std::unique_ptr<TwoLevel> two_level,
+                                   std::unique_ptr<Bootstrap> bootstrap)
     : node_(node), engine_(ProgressEngine::of(node)), config_(std::move(config)), bootstrap_(std::move(bootstrap)),
-      fabric_(std::move(group), std::move(wire), find_wire_algorithm(config_.algorithm.c_str())),
+      fabric_(std::move(group), std::move(wire), std::move(two_level), find_wire_algorithm(config_.algorithm.c_str()),
+              config_.deterministic),
       timeout_ns_(config_.timeout_ns) {
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
     planner_.stage_store = staging_store(node.config().streaming_stores);
@@ -107,7 +112,8 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
 }
 
 Status CommunicatorImpl::open() {
-    engine_.set_local_ranks(fabric_.local().size());
+    engine_.set_local_ranks(fabric_.two_level() != nullptr ? fabric_.two_level()->local().size()
+                                                           : fabric_.local().size());
     MessageGroup group{fabric_.id(), config_.name, config_.rank, {}, config_.global_ranks};
     for (int q = 0; q < config_.world_size; ++q) {
         int slot = Messenger::kNoPeer;

@@ -85,7 +85,8 @@ class EndedRequest final : public Request {
 class CommunicatorImpl final : public Communicator {
   public:
     CommunicatorImpl(LocalNode& node, CommunicatorConfig config, std::unique_ptr<Group> group,
-                     std::unique_ptr<WireGroup> wire, std::unique_ptr<Bootstrap> bootstrap);
+                     std::unique_ptr<WireGroup> wire, std::unique_ptr<TwoLevel> two_level,
+                     std::unique_ptr<Bootstrap> bootstrap);
     ~CommunicatorImpl() override;
     Status open();
 
@@ -138,7 +139,7 @@ class CommunicatorImpl final : public Communicator {
     Status fail_in(const std::string& what, const std::string& where, const Status& cause, int culprit);
     void record_counts(const Call& call, uint64_t sequence);
     Status operation_failed();
-    Status mismatch_error(int q);
+    Status mismatch_error(Group& group, int place);
     Status agree();
     Status measure_stores(Tuning* tuning);
     void allow_ways(bool can_pull);

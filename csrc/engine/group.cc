@@ -114,6 +114,7 @@ Status Group::attach(int64_t deadline_ns) {
         m.control = reinterpret_cast<ControlBlock*>(segment + setups_[q].control_offset);
         m.staging = segment + setups_[q].staging_offset;
         m.heap = m.process ? m.process->heap->base() : node_.heap_base();
+        m.bell_fd = m.process ? m.process->bell_fd : -1;
         m.host = hellos_[q].host;
         m.pid = hellos_[q].pid;
         m.owner = setups_[q].id;
@@ -145,6 +146,7 @@ Status Group::create(LocalNode& node, const CommunicatorConfig& config, Bootstra
     group->rank_ = config.rank;
     group->name_ = config.name;
     group->global_ranks_ = config.global_ranks;
+    group->shown_ranks_ = config.shown_ranks;
     COLLECTIVES_RETURN_IF_ERROR(group->take_memory(config));
     Status joined = group->meet(config, bootstrap, deadline_ns);
     bool local = !never_local;
@@ -208,7 +210,7 @@ void Group::publish(uint64_t fingerprint) {
                         std::memory_order_seq_cst); // with ring(): a sleeper sees the phase, or we see the sleeper
     for (Member& m : members_)
         if (m.process != nullptr)
-            LocalNode::ring(m.header);
+            LocalNode::ring({m.header, m.bell_fd});
     if (faults != nullptr)
         faults->published();
 }
@@ -227,7 +229,7 @@ void Group::publish_failure(Code code, int culprit, const std::string& text) {
     record.code.store(uint32_t(code), std::memory_order_seq_cst);
     for (Member& m : members_)
         if (m.process != nullptr)
-            LocalNode::ring(m.header);
+            LocalNode::ring({m.header, m.bell_fd});
 }
 
 Status Group::known_failure(int* culprit) const {
@@ -277,8 +279,9 @@ Status Group::peer_trouble(uint64_t phase, int* culprit) {
 
 std::string Group::name_of(int q) const {
     const Member& m = members_[size_t(q)];
-    std::string text = "rank " + std::to_string(q);
-    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != q)
+    const int shown = shown_ranks_.empty() ? q : shown_ranks_[size_t(q)];
+    std::string text = "rank " + std::to_string(shown);
+    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != shown)
         text += " (rank " + std::to_string(global_ranks_[size_t(q)]) + " of the job, ";
     else
         text += " (";

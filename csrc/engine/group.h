@@ -16,6 +16,7 @@ namespace collectives {
 struct Member {
     PeerProcess* process = nullptr; // null: this rank
     SegmentHeader* header = nullptr;
+    int bell_fd = -1;
     ControlBlock* control = nullptr;
     uint8_t* staging = nullptr;
     uint8_t* heap = nullptr;
@@ -120,7 +121,7 @@ class Group {
     LocalNode& node_;
     int rank_ = 0;
     std::string name_;
-    std::vector<int> global_ranks_;
+    std::vector<int> shown_ranks_, global_ranks_;
     std::vector<Member> members_;
     /// What a rank tells its peers besides its hello.
     struct Setup {

@@ -41,16 +41,21 @@ std::string text_of(const CallRecord& record, uint64_t sequence, int world_size)
 
 void CommunicatorImpl::record_counts(const Call& call, uint64_t sequence) {
     const int64_t* counts = uneven_counts(call, config_.world_size);
-    if (counts == nullptr || fabric_.wire() != nullptr)
+    Group* group = fabric_.wire() == nullptr        ? &fabric_.local()
+                   : fabric_.two_level() != nullptr ? &fabric_.two_level()->local()
+                                                    : nullptr;
+    if (counts == nullptr || group == nullptr || group->size() == 1)
         return;
-    CallRecord& record = fabric_.local().self().control->records[sequence % kCallRecords];
+    CallRecord& record = group->self().control->records[sequence % kCallRecords];
     for (int q = 0; q < std::min(config_.world_size, kCountsRecorded); ++q)
         record.counts[q].store(counts[q], std::memory_order_relaxed);
     record.counts_of.store(sequence, std::memory_order_relaxed);
 }
 
-Status CommunicatorImpl::mismatch_error(int q) {
-    const ControlBlock *own = fabric_.local().self().control, *other = fabric_.local().member(q).control;
+/// `place`: in the group, of the rank that differs.
+Status CommunicatorImpl::mismatch_error(Group& group, int place) {
+    const int q = fabric_.rank_of(group, place);
+    const ControlBlock *own = group.self().control, *other = group.member(place).control;
     const uint64_t last = fabric_.sequence(), first = last >= kCallRecords ? last - kCallRecords + 1 : 1;
     const std::string me = fabric_.name_of(config_.rank), peer = fabric_.name_of(q);
     std::string detail =
@@ -77,9 +82,9 @@ Status CommunicatorImpl::mismatch_error(int q) {
 Status CommunicatorImpl::operation_failed() {
     const int q = fabric_.culprit();
     Status status = fabric_.failure();
-    if (status.code() == Code::mismatch && fabric_.wire() == nullptr &&
-        fabric_.local().arrived(q, fabric_.local_operation().awaited_phase()) == Group::Arrival::mismatch)
-        status = mismatch_error(q);
+    int place = -1;
+    if (Group* group = status.code() == Code::mismatch ? fabric_.mismatch(&place) : nullptr; group != nullptr)
+        status = mismatch_error(*group, place);
     int culprit = -1;
     // A peer whose memory is gone may have given up because of a third rank, and freed it: that rank is the news.
     if (Status cause = fabric_.known_failure(&culprit); status.code() == Code::peer_failed && !cause.ok())

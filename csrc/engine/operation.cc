@@ -18,13 +18,14 @@ constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cach
 
 } // namespace
 
-void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t sequence) {
+void Operation::begin(const Call& call, const PlannerConfig& config, uint64_t sequence, const Label* label) {
     call_ = &call;
     config_ = config;
     sequence_ = sequence;
     shape_ = shape_of(call, group_.rank(), group_.size(), group_.half_bytes(), config);
-    fingerprint_ = (fingerprint_ ^ signature_of(call, group_.rank(), group_.size())) * 0x9e3779b97f4a7c15ull;
-    record_call();
+    uint64_t signature = label != nullptr ? label->signature : signature_of(call, group_.rank(), group_.size());
+    fingerprint_ = (fingerprint_ ^ signature) * 0x9e3779b97f4a7c15ull;
+    label != nullptr ? record_call(*label->call, label->count) : record_call(call, shape_.count);
     offsets_of(call.in, shape_.element_bytes, &in_offsets_);
     offsets_of(call.out, shape_.element_bytes, &out_offsets_);
     reduce_args_.divisor = call.op == ReduceOp::avg ? group_.size() : 1.0;
@@ -296,12 +297,12 @@ std::vector<int> Operation::missing_ranks() {
     return missing;
 }
 
-void Operation::record_call() {
+void Operation::record_call(const Call& call, int64_t count) {
     CallRecord& record = group_.self().control->records[sequence_ % kCallRecords];
-    uint64_t what = uint64_t(call_->kind) | uint64_t(call_->dtype) << 8 | uint64_t(call_->op) << 16 |
-                    uint64_t(uint16_t(call_->root)) << 24 | uint64_t(call_->in.counts != nullptr) << 48;
+    uint64_t what = uint64_t(call.kind) | uint64_t(call.dtype) << 8 | uint64_t(call.op) << 16 |
+                    uint64_t(uint16_t(call.root)) << 24 | uint64_t(call.in.counts != nullptr) << 48;
     record.what.store(what, std::memory_order_relaxed);
-    record.count.store(shape_.count, std::memory_order_relaxed);
+    record.count.store(count, std::memory_order_relaxed);
     record.sequence.store(sequence_, std::memory_order_relaxed);
 }
 

@@ -38,6 +38,16 @@ uint64_t signature_of(const Call& call, int rank, int world_size);
 /// "all_reduce of 1024 float32, sum"
 std::string describe(const Call& call, int rank);
 
+/// Of a call that is a part of another: what its errors and fingerprints are about.
+struct Label {
+    const Call* call = nullptr;
+    uint64_t signature = 0;
+    uint64_t sequence = 0; // of the whole
+    int rank = 0;          // in the communicator of the whole
+    int64_t count = 0;     // elements of the largest block
+};
+Label label_of(const Call& call, int rank, int world_size, uint64_t sequence);
+
 constexpr int64_t kNoteRoomBytes = 64; // at the beginning of a staging half, in a phase of notes
 
 class Operation {
@@ -46,7 +56,8 @@ class Operation {
         : group_(group), steps_(group.size()), in_offsets_(size_t(group.size())), out_offsets_(size_t(group.size())),
           peer_in_(size_t(group.size())), peer_out_(size_t(group.size())) {}
 
-    void begin(const Call& call, const PlannerConfig& config, uint64_t sequence);
+    /// `label`: null where the call is all that was called.
+    void begin(const Call& call, const PlannerConfig& config, uint64_t sequence, const Label* label = nullptr);
 
     enum class State { running, blocked, done, failed };
     /// Goes as far as it can without waiting. `failed`: see failure().
@@ -72,7 +83,7 @@ class Operation {
         int64_t in, out;
     };
 
-    void record_call();
+    void record_call(const Call& call, int64_t count);
     void schedule_way();
     void schedule_blocks();
     void take_way(Way way);

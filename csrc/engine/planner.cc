@@ -100,6 +100,14 @@ Shape shape_of(const Call& call, int rank, int world_size, int64_t half_bytes, c
     return s;
 }
 
+Label label_of(const Call& call, int rank, int world_size, uint64_t sequence) {
+    int blocks = 1;
+    int64_t count = 0;
+    if (const Blocks* side = common_side(call, &blocks, rank, world_size))
+        for (int i = 0; i < (side->counts ? blocks : 1); ++i) count = std::max(count, side->count_of(i));
+    return {&call, signature_of(call, rank, world_size), sequence, rank, count};
+}
+
 int64_t pull_unit_bytes(const Shape& shape) {
     return shape.call->kind == Collective::all_reduce ? shape.bytes() / shape.world_size : shape.bytes();
 }

@@ -87,7 +87,7 @@ void ProgressEngine::stop() {
         stopping_ = true;
     }
     wanted_.notify_all();
-    LocalNode::ring_always(node_.header());
+    LocalNode::ring_always(node_.bell());
     if (thread_.joinable())
         thread_.join();
 }
@@ -110,10 +110,9 @@ Status ProgressEngine::slot_of(PeerProcess* peer, int* slot) {
     }
     RingMemory tx{node_.segment_base() + peer->tx.offset, peer->tx.bytes};
     RingMemory rx{peer->segment->base() + peer->rx.offset, peer->rx.bytes};
-    SegmentHeader* header = peer->header();
-    auto wake = [header] {
+    auto wake = [header = peer->header(), bell = peer->bell()] {
         if (header->sleepers.fetch_add(0, std::memory_order_seq_cst) != 0)
-            LocalNode::ring_always(header);
+            LocalNode::ring_always(bell);
     };
     COLLECTIVES_RETURN_IF_ERROR(messenger_.add_peer(tx, rx, wake, LocalNode::death_text(*peer), slot));
     slots_[peer] = *slot;

@@ -89,11 +89,7 @@ class ProgressEngine {
     void set_tuning(const Tuning& tuning);
 
     /// Wakes this process's own sleepers (something was queued or completed here).
-    void ring_own() {
-        LocalNode::ring(node_.header());
-        if (TcpMesh* mesh = node_.mesh(); mesh != nullptr && link_sleepers_.load(std::memory_order_seq_cst) != 0)
-            mesh->wake();
-    }
+    void ring_own() { LocalNode::ring(node_.bell()); }
 
     void stop();
 
@@ -123,7 +119,6 @@ class ProgressEngine {
     Messenger messenger_;
     std::unique_ptr<WireHub> hub_;
     std::atomic<WireHub*> open_hub_{nullptr};
-    std::atomic<int> link_sleepers_{0}; // threads that sleep on the mesh
     std::atomic<bool> crowded_{false};
     std::mutex mutex_; // guards active_, slots_, buried_, thread_, stopping_
     std::condition_variable wanted_;
@@ -142,8 +137,8 @@ class ProgressEngine {
 
 constexpr int64_t kThreadSpinNs = 20 * kMicrosecond; // of the progress thread: the core belongs to the computation
 constexpr int64_t kSpinAloneNs = 10 * kMicrosecond;  // of a spin before it begins to offer the core
-constexpr int64_t kLinkSliceNs = 2 * kMillisecond; // the same where there are links: peers of this host do not wake us
-constexpr int64_t kSliceNs = 20 * kMillisecond;    // longest sleep between two looks at deadlines and signals
+constexpr int kYields = 64; // where ranks outnumber cores: the peer that is waited for may only need this core
+constexpr int64_t kSliceNs = 20 * kMillisecond; // longest sleep between two looks at deadlines and signals
 
 template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowded, int64_t spin_ns) {
     for (int64_t start = 0;;) {
@@ -160,7 +155,7 @@ template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowde
         if (now - start >= kSpinAloneNs)
             sched_yield(); // the peer may be waiting for this very core
     }
-    for (int i = 0; crowded && i < 8; ++i) {
+    for (int i = 0; crowded && i < kYields; ++i) {
         sched_yield();
         if (Look look = attempt(); look != Look::nothing)
             return look;
@@ -174,14 +169,14 @@ template <class Attempt> Look ProgressEngine::sleep(Attempt& attempt) {
     uint32_t bell = header->bell.load(std::memory_order_seq_cst);
     TcpMesh* mesh = node_.mesh();
     if (mesh != nullptr)
-        link_sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        header->pollers.fetch_add(1, std::memory_order_seq_cst);
     Look look = attempt();
     if (look == Look::nothing && mesh == nullptr)
         futex_wait(&header->bell, bell, kSliceNs);
     else if (look == Look::nothing && header->bell.load(std::memory_order_seq_cst) == bell)
-        mesh->sleep(kLinkSliceNs);
+        mesh->sleep(kSliceNs);
     if (mesh != nullptr)
-        link_sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+        header->pollers.fetch_sub(1, std::memory_order_seq_cst);
     header->sleepers.fetch_sub(1, std::memory_order_seq_cst);
     return look == Look::nothing ? attempt() : look;
 }

@@ -19,8 +19,8 @@ constexpr int64_t kNoticeNs = 2 * kSecond; // patience with a connection that is
 // ---- the group ----
 
 WireGroup::WireGroup(WireHub& hub, const CommunicatorConfig& config, uint64_t id, std::vector<WireMember> members)
-    : hub_(hub), rank_(config.rank), name_(config.name), id_(id), global_ranks_(config.global_ranks),
-      members_(std::move(members)) {}
+    : hub_(hub), rank_(config.rank), name_(config.name), id_(id), shown_ranks_(config.shown_ranks),
+      global_ranks_(config.global_ranks), members_(std::move(members)) {}
 
 WireGroup::~WireGroup() {
     std::lock_guard<std::mutex> lock(hub_.mesh().mutex());
@@ -29,8 +29,9 @@ WireGroup::~WireGroup() {
 
 std::string WireGroup::name_of(int q) const {
     const WireMember& m = members_[size_t(q)];
-    std::string text = "rank " + std::to_string(q);
-    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != q)
+    const int shown = shown_ranks_.empty() ? q : shown_ranks_[size_t(q)];
+    std::string text = "rank " + std::to_string(shown);
+    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != shown)
         text += " (rank " + std::to_string(global_ranks_[size_t(q)]) + " of the job, ";
     else
         text += " (";

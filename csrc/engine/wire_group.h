@@ -80,7 +80,7 @@ class WireGroup {
     const int rank_;
     const std::string name_;
     const uint64_t id_;
-    std::vector<int> global_ranks_;
+    std::vector<int> shown_ranks_, global_ranks_;
     std::vector<WireMember> members_;
     WireOperation* operation_ = nullptr;
     std::vector<EarlyFrame> early_;

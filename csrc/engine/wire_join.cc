@@ -68,4 +68,47 @@ Status form_wire_group(LocalNode& node, ProgressEngine& engine, const Communicat
     return {};
 }
 
+Status form_two_levels(LocalNode& node, const CommunicatorConfig& config, const std::vector<Hello>& hellos,
+                       WireGroup& wire, Bootstrap& bootstrap, int64_t deadline_ns, std::unique_ptr<TwoLevel>* out) {
+    HostLayout layout = HostLayout::of(hellos);
+    if (!layout.layered())
+        return {};
+    const int host = layout.host_of[size_t(config.rank)], place = layout.place_of[size_t(config.rank)];
+    auto part = [&](const std::vector<int>& ranks, int index) {
+        CommunicatorConfig inner = config;
+        inner.rank = index;
+        inner.world_size = int(ranks.size());
+        inner.shown_ranks = ranks;
+        inner.global_ranks.clear();
+        for (int q : ranks)
+            inner.global_ranks.push_back(config.global_ranks.empty() ? q : config.global_ranks[size_t(q)]);
+        return inner;
+    };
+    const std::vector<int>& here = layout.ranks[size_t(host)];
+    std::unique_ptr<Group> local;
+    std::unique_ptr<Bootstrap> meeting;
+    if (here.size() > 1) {
+        meeting = bootstrap.sub("host" + std::to_string(host), here);
+        meeting->watch = bootstrap.watch;
+    }
+    std::vector<Hello> elsewhere;
+    COLLECTIVES_RETURN_IF_ERROR(
+        Group::create(node, part(here, place), meeting ? *meeting : bootstrap, deadline_ns, false, &local, &elsewhere));
+    if (local == nullptr)
+        return Status(Code::internal, "processes of host " + hellos[size_t(config.rank)].host + " do not share memory");
+    std::unique_ptr<WireGroup> lane;
+    if (place < layout.lanes) {
+        std::vector<int> ranks;
+        std::vector<WireMember> members;
+        for (int h = 0; h < layout.hosts(); ++h) {
+            ranks.push_back(layout.ranks[size_t(h)][size_t(place)]);
+            members.push_back(wire.member(ranks.back()));
+        }
+        uint64_t id = (wire.id() ^ (0x632be59bd9b4e019ull * uint64_t(place + 1))) * 0x9e3779b97f4a7c15ull;
+        lane = std::make_unique<WireGroup>(wire.hub(), part(ranks, host), id, std::move(members));
+    }
+    *out = std::make_unique<TwoLevel>(std::move(layout), config.rank, std::move(local), std::move(lane));
+    return {};
+}
+
 } // namespace collectives

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/progress.h"
+#include "engine/two_level.h"
 #include "engine/wire_group.h"
 
 namespace collectives {
@@ -15,6 +16,11 @@ namespace collectives {
 Status form_wire_group(LocalNode& node, ProgressEngine& engine, const CommunicatorConfig& config,
                        const std::vector<Hello>& hellos, Bootstrap& bootstrap, int64_t deadline_ns,
                        std::unique_ptr<WireGroup>* out);
+
+/// The two levels of a group: its host's shared memory, over a bootstrap of its own, and its lane. Null, with ok, where
+/// no host has several of its ranks. Errors: as Group::create's.
+Status form_two_levels(LocalNode& node, const CommunicatorConfig& config, const std::vector<Hello>& hellos,
+                       WireGroup& wire, Bootstrap& bootstrap, int64_t deadline_ns, std::unique_ptr<TwoLevel>* out);
 
 /// Whether a rank of the group is on this one's host.
 bool same_host(const Hello& a, const Hello& b);

@@ -103,14 +103,15 @@ WireOperation::Cached& WireOperation::program_for(const Call& call, const WireAl
 }
 
 void WireOperation::begin(const Call& call, const PlannerConfig& config, const WireAlgorithm* forced, uint64_t sequence,
-                          int64_t deadline_ns) {
+                          int64_t deadline_ns, const Label& label, double divisor) {
     std::lock_guard<std::mutex> lock(group_.hub().mesh().mutex());
     call_ = &call;
+    label_ = label;
     sequence_ = sequence;
     deadline_ns_ = deadline_ns;
     shape_ = shape_of(call, group_.rank(), group_.size(), 1 << 20, config);
     shape_.piece_bytes = config.wire_piece_bytes;
-    fingerprint_ = (fingerprint_ ^ signature_of(call, group_.rank(), group_.size())) * 0x9e3779b97f4a7c15ull;
+    fingerprint_ = (fingerprint_ ^ label.signature) * 0x9e3779b97f4a7c15ull;
     const WireAlgorithm* algorithm = choose_wire_algorithm(shape_, forced);
     COLLECTIVES_CHECK(algorithm != nullptr);
     current_ = &program_for(call, *algorithm);
@@ -118,7 +119,7 @@ void WireOperation::begin(const Call& call, const PlannerConfig& config, const W
     offsets_of(call.in, shape_.element_bytes, &in_offsets_);
     offsets_of(call.out, shape_.element_bytes, &out_offsets_);
     reduce_ = reduces(call.kind) ? kernels::reduce_fn(call.op, call.dtype, kernels::Store::plain) : nullptr;
-    whole_.divisor = call.op == ReduceOp::avg ? group_.size() : 1.0;
+    whole_.divisor = call.op == ReduceOp::avg ? divisor : 1.0;
     if (int64_t(scratch_.size()) < program.scratch_bytes())
         scratch_.resize(size_t(program.scratch_bytes()));
     if (shape_.scaled)
@@ -188,7 +189,7 @@ wire::FrameHeader WireOperation::header_for(wire::FrameKind kind) const {
     header.group = group_.id();
     header.sequence = sequence_;
     header.fingerprint = fingerprint_;
-    header.what = what_of(*call_);
+    header.what = what_of(*label_.call);
     header.source = uint32_t(group_.rank());
     return header;
 }
@@ -305,7 +306,7 @@ void WireOperation::frame_sent(OutFrame& frame) { end(int(frame.cookie)); }
 int64_t WireOperation::shown_count(const Action& action) const {
     bool pairwise = call_->kind == Collective::all_to_all || call_->kind == Collective::gather ||
                     call_->kind == Collective::scatter;
-    return pairwise ? action.whole : shape_.count;
+    return pairwise ? action.whole : label_.count;
 }
 
 // ---- what arrives ----
@@ -338,14 +339,14 @@ void WireOperation::landed(int q, const wire::FrameHeader& header) {
 void WireOperation::disagree(int q, const wire::FrameHeader& header) {
     const std::string group = " of group '" + group_.name() + "': ", me = group_.name_of(group_.rank());
     if (header.fingerprint == fingerprint_)
-        return fail(Status(Code::mismatch, describe(*call_, group_.rank()) + " #" + std::to_string(sequence_) + group +
-                                               group_.name_of(q) + " sends " + std::to_string(header.count) +
-                                               " elements to " + me +
+        return fail(Status(Code::mismatch, describe(*label_.call, label_.rank) + " #" +
+                                               std::to_string(label_.sequence) + group + group_.name_of(q) + " sends " +
+                                               std::to_string(header.count) + " elements to " + me +
                                                ", which expects another number; the splits of "
                                                "sender and receiver must agree"),
                     q);
-    std::string mine = describe(*call_, group_.rank()), theirs = called(header);
-    std::string detail = "call #" + std::to_string(sequence_) + " is " + mine + " on " + me + " but " + theirs +
+    std::string mine = describe(*label_.call, label_.rank), theirs = called(header);
+    std::string detail = "call #" + std::to_string(label_.sequence) + " is " + mine + " on " + me + " but " + theirs +
                          " on " + group_.name_of(q);
     fail(Status(Code::mismatch, "ranks of group '" + group_.name() + "' called different operations: " + detail +
                                     "; every rank must make the same calls in the same order"),

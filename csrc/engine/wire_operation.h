@@ -17,8 +17,9 @@ class WireOperation final : public FrameOwner {
     explicit WireOperation(WireGroup& group);
     ~WireOperation();
 
+    /// `sequence`: of this group's operations, without gaps. `label`: what was called. `divisor`: of avg.
     void begin(const Call& call, const PlannerConfig& config, const WireAlgorithm* forced, uint64_t sequence,
-               int64_t deadline_ns);
+               int64_t deadline_ns, const Label& label, double divisor);
     Operation::State advance();
 
     bool active() const { return active_; }
@@ -28,6 +29,7 @@ class WireOperation final : public FrameOwner {
     std::vector<int> missing_ranks();
     const Call& call() const { return *call_; }
     uint64_t sequence() const { return sequence_; }
+    const Label& label() const { return label_; }
     /// Grows with every action that ends. Any thread.
     uint64_t mark() const { return mark_.load(std::memory_order_relaxed); }
 
@@ -68,6 +70,7 @@ class WireOperation final : public FrameOwner {
 
     WireGroup& group_;
     const Call* call_ = nullptr;
+    Label label_;
     Shape shape_;
     Cached* current_ = nullptr;
     std::vector<std::unique_ptr<Cached>> cache_;

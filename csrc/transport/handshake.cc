@@ -154,7 +154,7 @@ Status prove(int socket, const Uuid& mine, const std::string& key, bool acceptor
 Status exchange_attach(int socket, const AttachInfo& mine, AttachInfo* theirs, int64_t deadline_ns) {
     AttachWire wire{mine.segment_bytes, mine.heap_bytes, mine.ring_offset, mine.ring_bytes, mine.pid};
     iovec vector{&wire, sizeof wire};
-    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof mine.fds)] = {};
     msghdr message{};
     message.msg_iov = &vector;
     message.msg_iovlen = 1;
@@ -163,9 +163,8 @@ Status exchange_attach(int socket, const AttachInfo& mine, AttachInfo* theirs, i
     cmsghdr* c = CMSG_FIRSTHDR(&message);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    int fds[2] = {mine.segment_fd, mine.heap_fd};
-    std::memcpy(CMSG_DATA(c), fds, sizeof fds);
+    c->cmsg_len = CMSG_LEN(sizeof mine.fds);
+    std::memcpy(CMSG_DATA(c), mine.fds, sizeof mine.fds);
     if (sendmsg(socket, &message, MSG_NOSIGNAL) != ssize_t(sizeof wire))
         return failed(std::strerror(errno));
 
@@ -173,10 +172,10 @@ Status exchange_attach(int socket, const AttachInfo& mine, AttachInfo* theirs, i
     message.msg_controllen = sizeof control;
     ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     c = n == ssize_t(sizeof wire) ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (c == nullptr || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+    if (c == nullptr || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof mine.fds))
         return failed("no descriptors came");
-    std::memcpy(fds, CMSG_DATA(c), sizeof fds);
-    *theirs = {wire.segment_bytes, wire.heap_bytes, wire.ring_offset, wire.ring_bytes, wire.pid, fds[0], fds[1]};
+    *theirs = {wire.segment_bytes, wire.heap_bytes, wire.ring_offset, wire.ring_bytes, wire.pid, {}};
+    std::memcpy(theirs->fds, CMSG_DATA(c), sizeof theirs->fds);
     return {};
 }
 

@@ -27,8 +27,7 @@ struct AttachInfo {
     int64_t ring_offset = -1;
     int64_t ring_bytes = 0;
     int64_t pid = 0;
-    int segment_fd = -1; // owned by the receiver once received
-    int heap_fd = -1;
+    int fds[3] = {-1, -1, -1}; // segment, heap, bell; owned by the receiver once received
 };
 Status exchange_attach(int socket, const AttachInfo& mine, AttachInfo* theirs, int64_t deadline_ns);
 

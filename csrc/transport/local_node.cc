@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -107,6 +108,9 @@ Status LocalNode::create(const NodeConfig& config, bool sharable, std::unique_pt
     header->state.store(uint32_t(ProcessState::alive), std::memory_order_release);
     node->arena_ = std::make_unique<Arena>(4096, config.segment_bytes);
     node->heap_arena_ = std::make_unique<Arena>(0, node->config_.heap_bytes, 4096);
+    node->bell_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (node->bell_fd_ < 0)
+        return system_error("cannot make an eventfd");
     if (sharable) {
         madvise(node->segment_base(), size_t(config.segment_bytes), MADV_DONTFORK);
         node->listener_ = open_listener(node->hello_.uuid);
@@ -177,14 +181,17 @@ void LocalNode::shutdown() {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [uuid, peer] : peers_)
         if (!peer->dead.load())
-            ring_always(peer->header());
+            ring_always(peer->bell());
 }
 
 void LocalNode::close_descriptors() {
     for (auto& [uuid, peer] : peers_)
         if (peer->life_fd >= 0)
             close(peer->life_fd);
-    for (int* fd : {&listener_, &watch_event_, &segment_.fd, &heap_.fd}) {
+    for (auto& [uuid, peer] : peers_)
+        if (peer->bell_fd >= 0)
+            close(peer->bell_fd);
+    for (int* fd : {&listener_, &bell_fd_, &watch_event_, &segment_.fd, &heap_.fd}) {
         if (*fd >= 0)
             close(*fd);
         *fd = -1;
@@ -203,7 +210,7 @@ Status LocalNode::open_mesh(const std::string& interface, TcpMesh** out) {
     const std::string& wish = interface.empty() ? config_.interface : interface;
     if (mesh_ == nullptr) {
         COLLECTIVES_RETURN_IF_ERROR(
-            TcpMesh::create({wish, config_.towards, config_.secret, config_.streams}, hello_, &mesh_));
+            TcpMesh::create({wish, config_.towards, config_.secret, config_.streams, bell_fd_}, hello_, &mesh_));
         open_mesh_.store(mesh_.get(), std::memory_order_release);
     } else if (!interface.empty() && interface != mesh_->interface()) {
         return Status(Code::invalid_argument, "interface '" + interface + "': this process listens on " + mesh_->why() +
@@ -295,6 +302,7 @@ Status LocalNode::attach_inproc(const Hello& hello, int n_peers) {
     peer->host = hello.host;
     peer->segment = other->segment_.mapping;
     peer->heap = other->heap_.mapping;
+    peer->bell_fd = fcntl(other->bell_fd_, F_DUPFD_CLOEXEC, 0);
     peer->tx = ring_for(hello.uuid, n_peers);
     peer->rx = other->ring_for(hello_.uuid, n_peers);
     add_peer(std::move(peer));
@@ -305,16 +313,22 @@ Status LocalNode::finish_handshake(int socket, const Uuid& uuid, const std::stri
                                    int n_peers) {
     AttachInfo mine, theirs;
     RingRange ring = ring_for(uuid, n_peers);
-    mine = {config_.segment_bytes, config_.heap_bytes, ring.offset, ring.bytes, getpid(), segment_.fd, heap_.fd};
+    mine = {config_.segment_bytes,
+            config_.heap_bytes,
+            ring.offset,
+            ring.bytes,
+            getpid(),
+            {segment_.fd, heap_.fd, bell_fd_}};
     COLLECTIVES_RETURN_IF_ERROR(exchange_attach(socket, mine, &theirs, deadline_ns));
     auto peer = std::make_unique<PeerProcess>();
     peer->uuid = uuid;
     peer->host = host;
-    Status mapped = map_shared(theirs.segment_fd, theirs.segment_bytes, &peer->segment);
+    Status mapped = map_shared(theirs.fds[0], theirs.segment_bytes, &peer->segment);
     if (mapped.ok())
-        mapped = map_shared(theirs.heap_fd, theirs.heap_bytes, &peer->heap);
-    close(theirs.segment_fd);
-    close(theirs.heap_fd);
+        mapped = map_shared(theirs.fds[1], theirs.heap_bytes, &peer->heap);
+    close(theirs.fds[0]);
+    close(theirs.fds[1]);
+    peer->bell_fd = theirs.fds[2]; // closed with the node, or by the kernel
     bool good = mapped.ok() && theirs.segment_bytes >= 4096 && peer->header()->magic == kSegmentMagic &&
                 std::memcmp(peer->header()->uuid, uuid.data(), uuid.size()) == 0;
     COLLECTIVES_RETURN_IF_ERROR(confirm_attach(socket, good, deadline_ns));
@@ -396,6 +410,14 @@ Status LocalNode::attach_all(const std::vector<Hello>& hellos, int64_t deadline_
     return {};
 }
 
+void LocalNode::ring_always(const Bell& bell) {
+    bell.header->bell.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(&bell.header->bell);
+    uint64_t one = 1;
+    if (bell.header->pollers.load(std::memory_order_seq_cst) != 0 && write(bell.fd, &one, sizeof one) < 0)
+        return; // the counter is full: they wake
+}
+
 void LocalNode::wake_watcher() {
     uint64_t one = 1;
     if (watch_event_ >= 0 && write(watch_event_, &one, sizeof one) < 0)
@@ -423,7 +445,7 @@ void LocalNode::watch() {
         for (size_t i = 1; i < fds.size(); ++i)
             if (fds[i].revents != 0) {
                 watched[i]->dead.store(true, std::memory_order_seq_cst);
-                ring_always(header());
+                ring_always(bell());
             }
     }
 }
@@ -436,7 +458,7 @@ void LocalNode::simulate_death() {
     for (auto& [uuid, node] : inproc_nodes())
         if (PeerProcess* peer = node->find(hello_.uuid)) {
             peer->dead.store(true, std::memory_order_seq_cst);
-            ring_always(node->header());
+            ring_always(node->bell());
         }
 }
 

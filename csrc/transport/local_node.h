@@ -51,6 +51,13 @@ struct RingRange { // a message ring inside a segment
     int64_t bytes = 0;
 };
 
+/// What wakes the sleepers of a process: the count in its header, for those on the futex, and its eventfd, for those that
+/// wait for sockets, too.
+struct Bell {
+    SegmentHeader* header = nullptr;
+    int fd = -1;
+};
+
 /// A process (or inproc node) that this node can read and write.
 struct PeerProcess {
     Uuid uuid{};
@@ -60,8 +67,10 @@ struct PeerProcess {
     MappingPtr segment, heap;
     RingRange tx, rx;              // messages to it (in my segment) and from it (in its segment)
     int life_fd = -1;              // pidfd or socket; readable when the process has ended
+    int bell_fd = -1;              // its eventfd
     std::atomic<bool> dead{false}; // ended without saying good-bye
     SegmentHeader* header() const { return reinterpret_cast<SegmentHeader*>(segment->base()); }
+    Bell bell() const { return {header(), bell_fd}; }
 };
 
 class LocalNode final : public Node {
@@ -100,16 +109,14 @@ class LocalNode final : public Node {
     /// Whether pull() works, tried on the peer's header.
     static bool can_pull(const PeerProcess& peer);
 
-    /// Wakes the threads that sleep on `header`'s bell, if there are any. One load when nobody sleeps. The caller's last
-    /// store must have been sequentially consistent.
-    static void ring(SegmentHeader* header) {
-        if (header->sleepers.load(std::memory_order_seq_cst) != 0)
-            ring_always(header);
+    Bell bell() const { return {header(), bell_fd_}; }
+    /// Wakes the threads that sleep on a bell, if there are any. One load when nobody sleeps. The caller's last store must
+    /// have been sequentially consistent.
+    static void ring(const Bell& bell) {
+        if (bell.header->sleepers.load(std::memory_order_seq_cst) != 0)
+            ring_always(bell);
     }
-    static void ring_always(SegmentHeader* header) {
-        header->bell.fetch_add(1, std::memory_order_seq_cst);
-        futex_wake_all(&header->bell);
-    }
+    static void ring_always(const Bell& bell);
 
     /// The links to processes on other hosts; made, with its listener, on the first call. `interface`: comes before the
     /// node's own; empty: none was asked for. Errors: see TcpMesh::create; invalid_argument when it listens elsewhere.
@@ -155,6 +162,7 @@ class LocalNode final : public Node {
     SharedMemory segment_, heap_;
     std::unique_ptr<Arena> arena_, heap_arena_;
     int listener_ = -1;
+    int bell_fd_ = -1;
     int watch_event_ = -1;
     std::thread watcher_;
     std::atomic<bool> stopping_{false};

@@ -12,7 +12,7 @@
 namespace collectives {
 
 constexpr uint64_t kSegmentMagic = 0x31304c4c4f43ull; // "COLL01"
-constexpr uint32_t kWireVersion = 1;
+constexpr uint32_t kWireVersion = 2;
 constexpr int kLinePayloadBytes = 48;
 constexpr int kFailureTextBytes = 424;
 constexpr int kCountsRecorded = 4; // of the first ranks
@@ -30,7 +30,8 @@ struct alignas(64) SegmentHeader {
     uint64_t self;                          // where the owner has mapped this header: lets a peer try process_vm_readv
     std::atomic<uint32_t> state;            // ProcessState
     alignas(64) std::atomic<uint32_t> bell; // counts rings; sleepers wait on it (futex)
-    alignas(64) std::atomic<uint32_t> sleepers; // threads that sleep, or are about to, on `bell`
+    alignas(64) std::atomic<uint32_t> sleepers; // threads that sleep, or are about to: on `bell`,
+    std::atomic<uint32_t> pollers;              // or in a poll, where the owner's eventfd wakes them
 };
 
 /// "I have written everything of `phase`, and read everything of the phases before it", with the operation's fingerprint

@@ -8,7 +8,6 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -38,11 +37,9 @@ Status TcpMesh::create(const TcpConfig& config, const Hello& own, std::unique_pt
     mesh->why_ = choice.why;
     mesh->loopback_ = bound.loopback();
     mesh->epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    mesh->wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    epoll_event listener{EPOLLIN | EPOLLET, {.ptr = &mesh->listener_}}, wake{EPOLLIN, {.ptr = &mesh->wake_fd_}};
-    if (mesh->epoll_ < 0 || mesh->wake_fd_ < 0 ||
-        epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, mesh->listener_, &listener) != 0 ||
-        epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, mesh->wake_fd_, &wake) != 0)
+    epoll_event listener{EPOLLIN | EPOLLET, {.ptr = &mesh->listener_}}, wake{EPOLLIN, {.ptr = &mesh->config_.wake_fd}};
+    if (mesh->epoll_ < 0 || epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, mesh->listener_, &listener) != 0 ||
+        epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, config.wake_fd, &wake) != 0)
         return Status(Code::internal, std::string("cannot watch TCP sockets: ") + std::strerror(errno));
     *out = std::move(mesh);
     return {};
@@ -55,7 +52,7 @@ TcpMesh::~TcpMesh() {
 }
 
 void TcpMesh::close_descriptors() {
-    for (int* fd : {&listener_, &epoll_, &wake_fd_}) {
+    for (int* fd : {&listener_, &epoll_}) {
         if (*fd >= 0)
             close(*fd);
         *fd = -1;
@@ -362,9 +359,9 @@ void TcpMesh::collect() {
     if (n <= 0)
         return;
     for (int i = 0; i < n; ++i) {
-        if (events[i].data.ptr == &wake_fd_) {
+        if (events[i].data.ptr == &config_.wake_fd) {
             uint64_t count;
-            if (read(wake_fd_, &count, sizeof count) < 0)
+            if (read(config_.wake_fd, &count, sizeof count) < 0)
                 continue;
         } else if (events[i].data.ptr == &listener_) {
             listener_ready_ = true;
@@ -468,14 +465,8 @@ void TcpMesh::sleep(int64_t ns) {
     if (ppoll(&ready, 1, &time, nullptr) <= 0)
         return;
     uint64_t count;
-    if (read(wake_fd_, &count, sizeof count) < 0)
+    if (read(config_.wake_fd, &count, sizeof count) < 0)
         return; // it was a socket
-}
-
-void TcpMesh::wake() {
-    uint64_t one = 1;
-    if (wake_fd_ >= 0 && write(wake_fd_, &one, sizeof one) < 0)
-        return; // full: it is awake
 }
 
 } // namespace collectives

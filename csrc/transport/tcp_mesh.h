@@ -2,7 +2,7 @@
 // tells when there is something to do. One a node; all groups share it. Never blocks, except in sleep().
 // May be included by transport and engine.
 //
-// Lock: everything but wake() and sleep() wants mutex() held; callbacks of FrameSink and FrameOwner run with it held.
+// Lock: everything but sleep() wants mutex() held; callbacks of FrameSink and FrameOwner run with it held.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,7 @@ struct TcpConfig {
     std::string towards;   // a name or address of where the job meets
     std::string secret;    // of the job, besides the one of each process
     int streams = 1;       // data connections to each peer
+    int wake_fd = -1;      // of the node's bell: ends a sleep; not owned
 };
 
 /// What a process says of itself so that others can reach it: travels through the bootstrap.
@@ -108,11 +109,8 @@ class TcpMesh {
     /// Whether output waits for a socket, a connection for its handshake, or a frame for its receiver. Any thread.
     bool pending() const { return pending_.load(std::memory_order_acquire); }
 
-    /// Sleeps until a socket is ready, wake() was called, or the time is over. Without the lock.
+    /// Sleeps until a socket is ready, the node's bell rings, or the time is over. Without the lock.
     void sleep(int64_t ns);
-    /// Wakes the sleeper, now or when it next sleeps. Any thread.
-    void wake();
-    int wake_fd() const { return wake_fd_; }
 
     int64_t strangers() const { return strangers_.load(std::memory_order_relaxed); } // connections refused
     void close_descriptors();                                                        // in a forked child
@@ -138,7 +136,7 @@ class TcpMesh {
     Hello own_;
     std::string address_, why_;
     bool loopback_ = false;
-    int listener_ = -1, epoll_ = -1, wake_fd_ = -1;
+    int listener_ = -1, epoll_ = -1;
     FrameSink* sink_ = nullptr;
     std::mutex mutex_;
     std::map<Uuid, std::unique_ptr<TcpLink>> links_;
