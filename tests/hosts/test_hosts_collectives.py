@@ -1,5 +1,7 @@
-"""Collectives and messages between hosts: the suites that run within a host, unchanged, on ranks of several; and what only
-happens between hosts."""
+"""Collectives and messages between hosts.
+
+The suites that run within a host, unchanged, on ranks of several; and what only happens between hosts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def borrowed(rank: int, world_size: int, folder: str, module: str, name: str, *a
     return getattr(tests_of, name)(rank, world_size, *args)
 
 
-@pytest.mark.parametrize("ranks", [[1, 1], [1, 1, 1], [2, 1]], ids=str)
+@pytest.mark.parametrize("ranks", [[1, 1], [1, 1, 1], [2, 1], [2, 2]], ids=str)
 @pytest.mark.parametrize("check", ["check_reductions", "check_movements"])
 def test_equals_numpy(check: str, ranks: list[int]) -> None:
     with Hosts(len(ranks)) as hosts:
@@ -85,6 +87,55 @@ def test_deterministic_sums_have_the_bits_of_shared_memory() -> None:
         within = run_ranks_on_hosts(random_bits, hosts, [3, 0, 0], True, backend=None)
     assert between == within
     assert all(bits == between[0] for bits in between)
+
+
+def two_levels(rank: int, world_size: int) -> str:
+    """Rank 1 calls another reduction; every rank says what it heard."""
+    import numpy as np
+
+    comm = tests.hosts.communicator()
+    for count in (1, 1000, 300_000):
+        array = np.full(count, float(rank + 1))
+        comm.all_reduce(array)
+        assert (array == world_size * (world_size + 1) / 2).all()
+    try:
+        comm.all_reduce(np.ones(10), op="max" if rank == 1 else "sum", timeout=5.0)
+        comm.barrier(timeout=5.0)
+    except Exception as error:
+        return str(error)
+    return "none"
+
+
+def test_two_levels_tell_of_the_call_that_was_made() -> None:
+    with Hosts(2) as hosts:
+        for text in run_ranks_on_hosts(two_levels, hosts, [2, 2], backend=None):
+            assert "all_reduce of float64[10], max" in text and "all_reduce of float64[10], sum" in text, text
+            assert "rank 1 (process" in text and "reduce_scatter" not in text, text
+
+
+def interfaces(rank: int, world_size: int, wish: str) -> str:
+    import torch
+
+    import collectives
+
+    try:
+        tests.hosts.init_process_group("collectives", pg_options=collectives.Options(interface=wish))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    tensor = torch.ones(3)
+    torch.distributed.all_reduce(tensor)
+    assert tensor[0] == world_size
+    return str(torch.distributed.group.WORLD._get_backend(torch.device("cpu")).describe())
+
+
+def test_the_interface_can_be_named() -> None:
+    with Hosts(2) as hosts:
+        for rank, text in enumerate(run_ranks_on_hosts(interfaces, hosts, 1, "eth0", backend=None)):
+            assert f"listens on eth0 ({hosts.address(rank)}), as asked for" in text
+        for text in run_ranks_on_hosts(interfaces, hosts, 1, "nope0", backend=None):
+            assert "interface 'nope0': no interface" in text and "eth0 (10." in text, text
+        for text in run_ranks_on_hosts(interfaces, hosts, 1, "lo", backend=None):
+            assert "loopback" in text and "COLLECTIVES_INTERFACE" in text, text
 
 
 def many_groups(rank: int, world_size: int) -> int:
