@@ -181,6 +181,10 @@ void Group::abandon(const Status& status) {
     control_offset_ = -1;
 }
 
+std::function<bool()> Group::nobody_looks() const {
+    return [peers = members_] { return std::none_of(peers.begin(), peers.end(), still_looking); };
+}
+
 Group::~Group() {
     if (control_offset_ < 0 || in_forked_child())
         return;
@@ -191,8 +195,7 @@ Group::~Group() {
     if (!members_.empty())
         publish_failure(Code::closed, rank_, "closed");
     // A peer may still be reading our last phase: the memory is free when all have closed, failed or ended.
-    node_.give_later({control_offset_, staging_offset_},
-                     [peers = members_] { return std::none_of(peers.begin(), peers.end(), still_looking); });
+    node_.give_later({control_offset_, staging_offset_}, nobody_looks());
 }
 
 void Group::publish(uint64_t fingerprint) {

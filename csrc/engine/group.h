@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -110,6 +111,8 @@ class Group {
     /// "rank 2 (process 71 on host a)", with the rank's number in the job where that differs.
     std::string name_of(int q) const;
     const std::string& name() const { return name_; }
+    /// Whether no member can still be in an operation: all have closed, failed or ended. May be asked when this is gone.
+    std::function<bool()> nobody_looks() const;
 
   private:
     explicit Group(LocalNode& node) : node_(node) {}

@@ -306,10 +306,16 @@ void Operation::record_call(const Call& call, int64_t count) {
     record.sequence.store(sequence_, std::memory_order_relaxed);
 }
 
+void Operation::abandon() {
+    if (active())
+        hold_buffers();
+    stage_ = Stage::idle;
+}
+
 Operation::State Operation::fail(Status status, int culprit) {
     failure_ = std::move(status);
     culprit_ = culprit;
-    stage_ = Stage::idle;
+    abandon();
     return State::failed;
 }
 

@@ -64,7 +64,7 @@ class Operation {
     State advance();
 
     bool active() const { return stage_ != Stage::idle; }
-    void abandon() { stage_ = Stage::idle; }
+    void abandon();
     const Status& failure() const { return failure_; }
     int culprit() const { return culprit_; }
     /// The phase that blocked() ranks have not published yet.
@@ -92,6 +92,7 @@ class Operation {
     void finish_way();
     int64_t place_of(const Blocks& blocks, int n) const;
     Places places() const;
+    void hold_buffers() const;
     void schedule_hint();
     void write_hint();
     void read_hint();

@@ -108,6 +108,23 @@ void Operation::read_hint() {
     hints_ = false;
 }
 
+/// The operation is given up, and a peer that is behind may still read this rank's buffers, and write its part of the
+/// result: they must not become somebody else's before it has given up, too.
+void Operation::hold_buffers() const {
+    if (!notes_ && (algorithm_ == nullptr || (!algorithm_->mapped && !algorithm_->has_table)))
+        return;
+    LocalNode& node = group_.node();
+    auto hold = [&](const Blocks& blocks, int n) {
+        int64_t bytes = whole_bytes(blocks, n, shape_.element_bytes);
+        if (bytes > 0 && node.owns(blocks.base, size_t(bytes)))
+            node.hold(blocks.base, bytes, group_.nobody_looks());
+    };
+    bool block_for_each = call_->kind == Collective::reduce_scatter || call_->kind == Collective::all_to_all;
+    hold(call_->in, block_for_each ? group_.size() : 1);
+    if (call_->kind == Collective::all_reduce) // the one whose outputs peers write
+        hold(call_->out, 1);
+}
+
 Operation::PeerBuffer Operation::peer_buffer(int q, int64_t place) {
     if ((place & 1) != 0)
         return {group_.member(q).heap + place / 2, 0};

@@ -223,6 +223,8 @@ Status LocalNode::open_mesh(const std::string& interface, TcpMesh** out) {
 void* LocalNode::allocate(size_t bytes) {
     if (sharable_ && in_forked_child())
         return nullptr; // the pages belong to the parent
+    if (holds_any_.load(std::memory_order_relaxed))
+        release_held();
     int64_t offset = heap_arena_->take(std::max<int64_t>(int64_t(bytes), 1));
     return offset < 0 ? nullptr : heap_base() + offset;
 }
@@ -230,6 +232,17 @@ void* LocalNode::allocate(size_t bytes) {
 void LocalNode::deallocate(void* data) {
     if (data == nullptr || (sharable_ && in_forked_child()))
         return; // in a forked child the pages are the parent's, and still in use there
+    if (holds_any_.load(std::memory_order_relaxed)) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            held_.push_back(data);
+        }
+        return release_held();
+    }
+    give_back(data);
+}
+
+void LocalNode::give_back(void* data) {
     int64_t offset = heap_offset(data);
     int64_t bytes = heap_arena_->size_of(offset);
     COLLECTIVES_CHECK(bytes > 0);
@@ -251,7 +264,31 @@ void LocalNode::give_later(std::vector<int64_t> offsets, std::function<bool()> u
     collect_garbage();
 }
 
+void LocalNode::hold(const void* data, int64_t bytes, std::function<bool()> unused) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int64_t begin = heap_offset(data);
+    holds_.push_back({begin, begin + bytes, std::move(unused)});
+    holds_any_.store(true, std::memory_order_relaxed);
+}
+
+/// Gives back what was freed and is held no more.
+void LocalNode::release_held() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(holds_, [](const Hold& each) { return each.unused(); });
+    std::erase_if(held_, [this](void* data) {
+        int64_t begin = heap_offset(data), end = begin + heap_arena_->size_of(begin);
+        for (const Hold& each : holds_)
+            if (each.begin < end && begin < each.end)
+                return false;
+        give_back(data);
+        return true;
+    });
+    holds_any_.store(!holds_.empty() || !held_.empty(), std::memory_order_relaxed);
+}
+
 void LocalNode::collect_garbage() {
+    if (holds_any_.load(std::memory_order_relaxed))
+        release_held();
     std::lock_guard<std::mutex> lock(mutex_);
     std::erase_if(garbage_, [this](const Garbage& each) {
         if (!each.unused())

@@ -103,6 +103,10 @@ class LocalNode final : public Node {
     void give_later(std::vector<int64_t> offsets, std::function<bool()> unused);
     void collect_garbage();
 
+    /// Peers may still read and write [data, data + bytes) of the heap, for an operation that failed here, until `unused()`
+    /// says that they do not: what is freed of it meanwhile is given back only then.
+    void hold(const void* data, int64_t bytes, std::function<bool()> unused);
+
     /// Copies `bytes` at `address` of the peer's private memory; false when the system refuses (seccomp, yama, a peer
     /// that ended). For inproc peers a plain copy.
     static bool pull(const PeerProcess& peer, void* dst, uint64_t address, int64_t bytes);
@@ -175,6 +179,15 @@ class LocalNode final : public Node {
         std::function<bool()> unused;
     };
     std::vector<Garbage> garbage_;
+    struct Hold {
+        int64_t begin, end; // offsets in the heap
+        std::function<bool()> unused;
+    };
+    std::vector<Hold> holds_;
+    std::vector<void*> held_; // freed while a hold was on it
+    std::atomic<bool> holds_any_{false};
+    void release_held();
+    void give_back(void* data);
 };
 
 } // namespace collectives

@@ -273,7 +273,7 @@ void Rank::settle(Pending& pending, const Status& status) {
     if (script_.pull_from_bytes >= 0 && pending.request != nullptr)
         kept_requests_.push_back(pending.request); // a peer may still read what coalesced calls were packed into
     for (auto& memory : pending.memory)
-        if (memory != nullptr && (memory->mapped() || script_.pull_from_bytes >= 0))
+        if (memory != nullptr && !memory->mapped() && script_.pull_from_bytes >= 0)
             kept_.push_back(memory); // the rest goes at once: the engine has let go of it
     pending.memory[0] = pending.memory[1] = nullptr;
     judge(pending.group, status, pending.what);

@@ -1,7 +1,8 @@
 // Middle-sized calls learn from each other whether all buffers lie in shared memory: the first goes through staging, the
 // next are read where they are, and one in private memory goes back to staging. All with the right result.
 #include <algorithm>
-#include <cstring>
+#include <atomic>
+#include <thread>
 
 #include <doctest/doctest.h>
 
@@ -84,5 +85,44 @@ TEST_CASE("blocks of all_to_all in shared memory are not staged from 2 KiB on") 
         Buffers buffers(node);
         CHECK(run(communicator, node, Collective::all_to_all, buffers, false, 2'000'001) > 0);
         CHECK(run(communicator, node, Collective::all_to_all, buffers, true, 2'000'002) == 0);
+    });
+}
+
+TEST_CASE("memory of a zero-copy call that failed is nobody else's while a late peer may write it") {
+    constexpr int64_t count = 64 << 10; // from 128 KiB on, ranks always compare notes
+    std::atomic<int> step{0};
+    auto wait_for = [&](int wanted) {
+        while (step.load() < wanted) std::this_thread::yield();
+    };
+    run_ranks(2, [&](int rank, Communicator& communicator, Node& node) {
+        auto make = [&](int32_t number) {
+            auto* data = static_cast<int32_t*>(node.allocate(count * sizeof(int32_t)));
+            std::fill_n(data, count, number);
+            return data;
+        };
+        int32_t* data = make(1);
+        Call call;
+        call.kind = Collective::all_reduce;
+        call.dtype = DType::i32;
+        call.in = call.out = Blocks{data, nullptr, nullptr, count};
+        if (rank == 0) {
+            CHECK(communicator.run(call, 50 * kMillisecond).code() == Code::timeout);
+            node.deallocate(data);
+            int32_t* other = make(7);
+            step.store(1);
+            wait_for(2);
+            CHECK(std::count(other, other + count, 7) == count);
+            node.deallocate(other);
+        } else {
+            wait_for(1); // late: rank 0 has gone on to other things
+            CHECK_FALSE(communicator.run(call).ok());
+            node.deallocate(data);
+            step.store(2);
+        }
+        step.fetch_add(10);
+        wait_for(20);
+        (void)communicator.close(kSecond);
+        static_cast<LocalNode&>(node).collect_garbage();
+        CHECK(node.heap_used_bytes() == 0); // and it came back once both had given up
     });
 }
