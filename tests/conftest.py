@@ -19,6 +19,9 @@ os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 
 import pytest
 
+# A suite that was started in the background of a shell ignores Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_S = 120.0
 

@@ -159,9 +159,10 @@ void TwoLevel::plan_broadcast() {
 /// Each rank's block to those of its place on all hosts, and then, host by host, to the others of this host.
 void TwoLevel::plan_all_gather() {
     const int m = local_->size(), hosts = layout_.hosts();
-    uint8_t* out = call_->out.ptrs == nullptr ? static_cast<uint8_t*>(call_->out.base) : nullptr;
-    auto place_of_block = [&](int q) -> void* {
-        return out == nullptr ? call_->out.ptrs[q] : out + block_offset(call_->out, q);
+    auto place_of_block = [&](int q) -> void* { // empty blocks may lie nowhere
+        if (call_->out.ptrs != nullptr)
+            return call_->out.ptrs[q];
+        return static_cast<uint8_t*>(call_->out.base) + block_offset(call_->out, q);
     };
     Stage& between = add(Level::lane);
     between.call.kind = Collective::all_gather;

@@ -22,7 +22,7 @@ uint64_t new_id(const Hello& own) {
 
 } // namespace
 
-bool same_host(const Hello& a, const Hello& b) { return a.boot_id == b.boot_id && a.net_namespace == b.net_namespace; }
+bool same_host(const Hello& a, const Hello& b) { return why_not_local(a, b).empty(); }
 
 Status form_wire_group(LocalNode& node, ProgressEngine& engine, const CommunicatorConfig& config,
                        const std::vector<Hello>& hellos, Bootstrap& bootstrap, int64_t deadline_ns,
@@ -53,7 +53,8 @@ Status form_wire_group(LocalNode& node, ProgressEngine& engine, const Communicat
             continue;
         Address parsed;
         COLLECTIVES_RETURN_IF_ERROR(parse_address(address, &parsed));
-        if (parsed.loopback() && !same_host(hello, node.hello()))
+        bool one_network = hello.boot_id == node.hello().boot_id && hello.net_namespace == node.hello().net_namespace;
+        if (parsed.loopback() && !one_network)
             return Status(Code::unsupported, who + " listens on its loopback (" + address +
                                                  "), which other hosts cannot reach: name its "
                                                  "interface with COLLECTIVES_INTERFACE there");

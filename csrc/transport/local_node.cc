@@ -90,6 +90,8 @@ Status LocalNode::create(const NodeConfig& config, bool sharable, std::unique_pt
     node->sharable_ = sharable;
     COLLECTIVES_RETURN_IF_ERROR(describe_this_process(config.host, &node->hello_));
     node->hello_.kind = sharable ? "shm" : "inproc";
+    if (!config.island.empty())
+        node->hello_.kind += "@" + config.island;
     if (config.faults != nullptr)
         node->faults_ = std::make_unique<Faults>(*config.faults, [raw = node.get()] { raw->simulate_death(); });
     COLLECTIVES_RETURN_IF_ERROR(

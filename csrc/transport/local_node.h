@@ -135,7 +135,7 @@ class LocalNode final : public Node {
     /// What goes wrong on purpose; null for every transport but `faulty`.
     Faults* faults() const { return faults_.get(); }
     /// The row of the transport table that this node is of.
-    const char* transport() const { return faults_ != nullptr ? "faulty" : hello_.kind.c_str(); }
+    const char* transport() const { return faults_ != nullptr ? "faulty" : sharable_ ? "shm" : "inproc"; }
     static std::string death_text(const PeerProcess& peer);
 
     /// The engine hangs its progress thread here, so that it ends before the node does.

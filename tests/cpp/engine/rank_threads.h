@@ -84,6 +84,7 @@ struct RankOptions {
     std::string streaming_stores = "off";
     int64_t spin_ns = 2000;
     std::string transport = "inproc"; // a row of the table that works between threads
+    std::vector<std::string> islands; // by rank: which do not reach each other by memory; empty: all do
     FaultPlan faults;                 // for rows that wrap; each rank draws from a seed of its own
 };
 
@@ -94,6 +95,10 @@ inline std::unique_ptr<Node> make_node(const RankOptions& options, int rank) {
     config.heap_bytes = 64 << 20;
     config.spin_ns = options.spin_ns;
     config.streaming_stores = options.streaming_stores;
+    if (!options.islands.empty()) {
+        config.island = options.islands[size_t(rank)];
+        config.interface = "127.0.0.1";
+    }
     if (find_transport(options.transport)->wraps) {
         FaultPlan plan = options.faults;
         plan.seed = random_bits(plan.seed, 0, uint64_t(rank));
@@ -125,7 +130,8 @@ inline void run_ranks(int n, const std::function<void(int, Communicator&, Node&)
             config.streaming_from_bytes = options.streaming_from_bytes;
             config.pull_from_bytes = options.pull_from_bytes;
             config.algorithm = options.algorithm;
-            config.transports = {options.transport};
+            if (options.islands.empty())
+                config.transports = {options.transport};
             std::shared_ptr<Communicator> communicator;
             Status status = Communicator::create(*nodes[size_t(r)], config, bootstrap, &communicator);
             if (!status.ok()) {
