@@ -60,7 +60,6 @@ class Fabric {
     int rank_of(const Group& group, int place) const;
 
   private:
-    bool on_two_levels() const { return two_level_ != nullptr && layered_; }
     bool wire_is_dead(int q) const { return wire_->is_dead(q) || (two_level_ && two_level_->is_dead(q)); }
     int wire_dead_member() const;
     Status wire_known_failure(int* culprit) const;

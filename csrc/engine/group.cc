@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "engine/rank_name.h"
 
 namespace collectives {
 namespace {
@@ -282,13 +283,7 @@ Status Group::peer_trouble(uint64_t phase, int* culprit) {
 
 std::string Group::name_of(int q) const {
     const Member& m = members_[size_t(q)];
-    const int shown = shown_ranks_.empty() ? q : shown_ranks_[size_t(q)];
-    std::string text = "rank " + std::to_string(shown);
-    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != shown)
-        text += " (rank " + std::to_string(global_ranks_[size_t(q)]) + " of the job, ";
-    else
-        text += " (";
-    return text + "process " + std::to_string(m.pid) + " on host " + m.host + ")";
+    return rank_name(q, shown_ranks_, global_ranks_, m.pid, m.host);
 }
 
 } // namespace collectives

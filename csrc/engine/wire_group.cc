@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "engine/rank_name.h"
 #include "engine/wire_operation.h"
 
 namespace collectives {
@@ -29,13 +30,7 @@ WireGroup::~WireGroup() {
 
 std::string WireGroup::name_of(int q) const {
     const WireMember& m = members_[size_t(q)];
-    const int shown = shown_ranks_.empty() ? q : shown_ranks_[size_t(q)];
-    std::string text = "rank " + std::to_string(shown);
-    if (size_t(q) < global_ranks_.size() && global_ranks_[size_t(q)] != shown)
-        text += " (rank " + std::to_string(global_ranks_[size_t(q)]) + " of the job, ";
-    else
-        text += " (";
-    return text + "process " + std::to_string(m.pid) + " on host " + m.host + ")";
+    return rank_name(q, shown_ranks_, global_ranks_, m.pid, m.host);
 }
 
 int WireGroup::dead_member() const {
