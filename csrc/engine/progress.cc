@@ -40,6 +40,7 @@ Status ProgressEngine::open_hub(const std::string& interface, WireHub** out) {
     if (hub_ == nullptr) {
         std::lock_guard<std::mutex> mesh_lock(mesh->mutex());
         hub_ = std::make_unique<WireHub>(*mesh);
+        hub_->wake_sleepers = [this] { ring_own(); };
         open_hub_.store(hub_.get(), std::memory_order_release);
     }
     *out = hub_.get();
@@ -52,7 +53,10 @@ bool ProgressEngine::pass_links() {
     if (hub == nullptr)
         return false;
     std::unique_lock<std::mutex> lock(hub->mesh().mutex(), std::try_to_lock);
-    return lock.owns_lock() && hub->progress();
+    bool moved = lock.owns_lock() && hub->progress();
+    if (moved && hub->others_moved(nullptr))
+        ring_own();
+    return moved;
 }
 
 void ProgressEngine::introduce(uint64_t id, const std::weak_ptr<CommunicatorImpl>& communicator) {

@@ -103,6 +103,8 @@ class WireHub final : public FrameSink {
         return mesh_.progress() || pumped;
     }
     WireMessages& messages() { return messages_; }
+    /// Wakes this process's sleepers; the engine sets it. Must be short, and must not call the hub.
+    std::function<void()> wake_sleepers;
     /// Something happened for another group than this, whose thread may sleep. Reset by asking.
     bool others_moved(const WireGroup* mine);
     void moved(const WireGroup* group);

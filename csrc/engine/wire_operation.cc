@@ -360,6 +360,8 @@ Operation::State WireOperation::advance() {
         return Operation::State::blocked; // whoever is in there moves our frames, too
     for (;;) {
         bool moved = hub.progress();
+        if (hub.others_moved(&group_) && hub.wake_sleepers)
+            hub.wake_sleepers(); // what came may be all that another thread sleeps for
         if (!failure_.ok()) {
             let_go();
             return Operation::State::failed;
