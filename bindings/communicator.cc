@@ -130,6 +130,25 @@ PyObject* exception(PyObject* object, PyObject*) {
     return exception_of(communicator_of(object)->communicator->error());
 }
 
+Signature tune_signature{"tune", 0, 1, {"max_bytes"}};
+
+PyObject* tune(PyCommunicator* self, PyObject** values) {
+    int64_t max_bytes = 16 << 20;
+    if (values[0] != nullptr && !parse_integer(values[0], "max_bytes", 8, int64_t(1) << 32, &max_bytes))
+        return nullptr;
+    std::string path;
+    Status status;
+    {
+        py::gil_scoped_release release;
+        status = self->communicator->tune(max_bytes, &path);
+    }
+    if (!status.ok())
+        return set_status_error(status);
+    if (path.empty())
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeFSDefault(path.c_str());
+}
+
 // ---- for people -----------------------------------------------------------------------------------------------------
 
 PyObject* describe_group(PyObject* object, PyObject*) {
@@ -267,6 +286,9 @@ void fill_method_table() {
     table.push_back(method_row("describe_plan", &fast_method<plan_signature, &describe_plan>,
                                "describe_plan($self, collective, dtype, count, op='sum', root=0)\n--\n\n"
                                "What would run for a call: each algorithm on a line."));
+    table.push_back(method_row("tune", &fast_method<tune_signature, &tune>,
+                               "tune($self, max_bytes=16777216)\n--\n\n"
+                               "Time every algorithm between hosts, and choose by that from now on."));
     table.push_back({"describe", &describe_group, METH_NOARGS,
                      "describe($self)\n--\n\nWhat the group runs on and why, on one line."});
     table.push_back({"exception", &exception, METH_NOARGS,
@@ -290,8 +312,8 @@ PyGetSetDef properties[] = {
 
 bool add_communicator_type(PyObject* module) {
     if (!intern_call_signatures() || !intern_message_signatures() || !split_signature.intern() ||
-        !shrink_signature.intern() || !plan_signature.intern() || !abort_signature.intern() ||
-        !close_signature.intern())
+        !shrink_signature.intern() || !plan_signature.intern() || !tune_signature.intern() ||
+        !abort_signature.intern() || !close_signature.intern())
         return false;
     fill_method_table();
     PyType_Slot slots[] = {

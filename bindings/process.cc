@@ -42,6 +42,10 @@ NodeConfig config_from_environment() {
             config.secret = value.cast<std::string>();
         else if (name == "streaming_stores")
             config.streaming_stores = value.cast<std::string>();
+        else if (name == "link_profiles")
+            config.link_profiles = value.cast<std::string>();
+        else if (name == "profile_folder")
+            config.profile_folder = value.cast<std::string>();
         else if (name == "interface")
             config.interface = value.cast<std::string>();
         else if (name == "towards")

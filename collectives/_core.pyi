@@ -322,6 +322,13 @@ class Communicator:
         share for the others. Nothing is sent.
         """
 
+    def tune(self, max_bytes: int = 16777216) -> str | None:
+        """Between hosts: time every algorithm on messages of up to `max_bytes`, and choose by that from now on.
+
+        Collective; seconds to minutes. Returns, on rank 0, the file in which the result is kept for later groups whose
+        ranks lie so (see `COLLECTIVES_CACHE`), else None. Raises CollectivesError within a host.
+        """
+
 def create_communicator(
     type: type[_C],
     meeting: Any,

@@ -1,4 +1,4 @@
-"""The ``collectives`` command: ``info`` and ``bench``."""
+"""The ``collectives`` command: ``info``, ``tune`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -56,9 +56,21 @@ def _run(arguments: Sequence[str] | None) -> int:
         help="instead: which algorithms a call would take here, such as `--plan all_reduce 4MiB`; the size is that of "
         "the whole vector (the output of all_gather and gather, the input of the others)",
     )
-    info.add_argument("--ranks", type=int, default=2, help="with --plan: on how many ranks (1 to 64; default 2)")
+    info.add_argument(
+        "--ranks",
+        type=int,
+        default=None,
+        help="with --plan: on how many ranks (1 to 64; default 2); not where a launcher started the command: then "
+        "all of the job's, on all its hosts",
+    )
     info.add_argument("--dtype", default="float32", help="with --plan: the elements (default float32)")
     info.add_argument("--op", default="sum", help="with --plan: the reduce operation (default sum)")
+    tune = commands.add_parser(
+        "tune",
+        help="between hosts: time every algorithm and keep the result for later jobs whose ranks lie so; started by a "
+        "launcher, such as `torchrun --nnodes 2 --nproc-per-node 1 --no-python collectives tune`",
+    )
+    tune.add_argument("--max-size", default="16MiB", help="the largest message that is timed (default 16MiB)")
     commands.add_parser(
         "bench",
         help="measure this library against its peers; the arguments are those of bench/run.py",
@@ -67,11 +79,23 @@ def _run(arguments: Sequence[str] | None) -> int:
     known, rest = parser.parse_known_args(arguments)
     if known.command == "bench":
         return run_bench(rest)
+    from collectives import _plan
+
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if known.command == "tune":
+        return tune_links(known, parser.error)
     if known.plan is not None:
         return show_plan(known, parser.error)
     facts = gather_facts()
+    if (job := _plan.launched()) is not None and job[1] > 1:
+        try:
+            facts["job"] = _plan.describe_job()
+        except (collectives.CollectivesError, RuntimeError) as error:
+            print(f"collectives info: {error}", file=sys.stderr)
+            return 1
+        if job[0] != 0:
+            return 0
     print(json.dumps(facts, indent=2) if known.json else format_facts(facts))
     return 0
 
@@ -112,8 +136,12 @@ def format_facts(facts: dict[str, Any]) -> str:
         f"cores        {facts['cores']['usable']} usable of {facts['cores']['online']}",
         f"simd         {facts['simd']['used']} (possible here: {', '.join(facts['simd']['possible'])})",
         f"transports   {', '.join(facts['transports'])}",
-        "",
     ]
+    if (job := facts.get("job")) is not None:
+        for name, ranks in job["hosts"].items():
+            lines.append(f"on {name:<9} {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}")
+        lines.append(f"runs on      {job['group']}")
+    lines.append("")
     ops = sorted({op for row in facts["dtypes"].values() for op in row["ops"]}, key=_first_seen(facts))
     lines.append(f"{'dtype':<15}{'bytes':>5}  " + "  ".join(ops))
     for name, row in facts["dtypes"].items():
@@ -141,20 +169,62 @@ def show_plan(options: argparse.Namespace, refuse: Callable[[str], NoReturn]) ->
         refuse(f"--plan: no collective is named {collective!r}; there are {', '.join(known)}")
     if options.dtype not in element_bytes:
         refuse(f"--dtype: none is named {options.dtype!r}; there are {', '.join(element_bytes)}")
-    if not 1 <= options.ranks <= 64:
-        refuse(f"--ranks: {options.ranks} is not within 1 to 64")
+    job = _plan.launched()
+    if job is not None and options.ranks not in (None, job[1]):
+        refuse(f"--ranks: {options.ranks}, but a launcher started {job[1]} ranks: leave it out")
+    ranks = job[1] if job is not None else 2 if options.ranks is None else options.ranks
+    if job is None and not 1 <= ranks <= 64:
+        refuse(f"--ranks: {ranks} is not within 1 to 64")
     try:
         size_bytes = _plan.parse_size(size)
-        count = _plan.count_of(collective, size_bytes, element_bytes[options.dtype], options.ranks)
+        count = _plan.count_of(collective, size_bytes, element_bytes[options.dtype], ranks)
     except ValueError as error:
         refuse(f"--plan {collective} {size}: {error}")
     try:
-        answer = _plan.ask(collective, count, options.dtype, options.op, options.ranks)
+        if job is not None:
+            answer = _plan.ask_job(collective, count, options.dtype, options.op)
+            if job[0] != 0:
+                return 0
+        else:
+            answer = _plan.ask(collective, count, options.dtype, options.op, ranks)
     except testing.RanksFailed as error:
         reasons = [str(reason) for reason in error.errors.values() if reason is not None]
         print(f"collectives info --plan: {reasons[0] if reasons else error}", file=sys.stderr)
         return 1
     print(json.dumps(answer, indent=2) if options.json else f"{answer['plan']}\n{answer['group']}")
+    return 0
+
+
+def tune_links(options: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> int:
+    """Time the algorithms between the hosts of the job that this process is a rank of.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        max_size.
+    refuse : callable
+        Ends the command with a message when it makes no sense.
+    """
+    from collectives import _plan
+
+    try:
+        max_bytes = _plan.parse_size(options.max_size)
+    except ValueError as error:
+        refuse(f"--max-size {options.max_size}: {error}")
+    if not 8 <= max_bytes <= 1 << 32:
+        refuse(f"--max-size: {options.max_size} is not within 8 to 4GiB")
+    if _plan.launched() is None:
+        refuse(
+            "tune is a rank of a job: start it on every host with a launcher, such as "
+            "`torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29500 --no-python collectives tune`"
+        )
+    try:
+        report = _plan.tune_job(max_bytes)
+    except (collectives.CollectivesError, RuntimeError) as error:
+        print(f"collectives tune: {error}", file=sys.stderr)
+        return 1
+    if report is not None:
+        print(report)
     return 0
 
 

@@ -181,6 +181,23 @@ STREAMS = Variable(
     "Connections that carry the data of collectives to each process on another host, the same on all ranks. More than "
     "one helps where one TCP stream does not fill the link.",
 )
+LINKS = Variable(
+    "COLLECTIVES_LINKS",
+    parse_choice("measure", "assume"),
+    "measure",
+    "measure or assume",
+    "What the choice between algorithms between hosts rests on. `measure`: what `collectives tune` kept for ranks that "
+    "lie so, else what the first group measures when it forms, in some tens of milliseconds. `assume`: the figures of "
+    "an idle 10 Gbit/s network. Rank 0's counts.",
+)
+CACHE = Variable[str | None](
+    "COLLECTIVES_CACHE",
+    parse_text,
+    None,
+    "folder",
+    "Where `collectives tune` keeps what it measured, and where rank 0 looks for it. By default `collectives` in "
+    "`$XDG_CACHE_HOME`, else in `~/.cache`.",
+)
 LOG = Variable[str | None](
     "COLLECTIVES_LOG",
     parse_choice("error", "warning", "info", "debug"),
@@ -226,6 +243,8 @@ VARIABLES: tuple[Variable, ...] = (
     SECRET,
     INTERFACE,
     STREAMS,
+    LINKS,
+    CACHE,
     LOG,
     SPIN_US,
     STREAMING_STORES,

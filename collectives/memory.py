@@ -7,7 +7,7 @@ moves no extra copy.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -85,4 +85,26 @@ def node_settings() -> dict[str, int | str]:
     store = config.STORE.read()
     settings["towards"] = os.environ.get("MASTER_ADDR", store[0] if store is not None else "")
     settings["streams"] = config.STREAMS.read()
+    settings["link_profiles"] = config.LINKS.read()
+    settings["profile_folder"] = cache_folder()
     return settings
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> str:
+    """Return the folder for what this user's jobs measured.
+
+    Parameters
+    ----------
+    environ : mapping, optional
+        Read from here; by default from ``os.environ``.
+
+    Returns
+    -------
+    str
+        It need not exist. Empty where the user has no home.
+    """
+    values = os.environ if environ is None else environ
+    if (chosen := config.CACHE.read(values)) is not None:
+        return os.path.abspath(chosen)
+    base = values.get("XDG_CACHE_HOME") or (os.path.join(values["HOME"], ".cache") if values.get("HOME") else "")
+    return os.path.join(base, "collectives") if os.path.isabs(base) else ""

@@ -1,5 +1,6 @@
-// The table of algorithms between hosts. The planner takes the first row of a collective that applies. Adding one: a file
-// beside this one, its declaration in wire_rows.h, its row here; the contract suite iterates the table.
+// The table of algorithms between hosts. The planner takes the one that it predicts to be the fastest
+// (engine/wire_planner.h), or the first that applies. Adding one: a file beside this one, its declaration in wire_rows.h, its
+// row here; the contract suite and the tests of the planner iterate the table.
 #include <cstring>
 
 #include "algorithms/wire_rows.h"

@@ -6,8 +6,8 @@
 
 namespace collectives {
 
-constexpr int kWindow = 4; // pieces of one peer that may be in scratch at a time
-constexpr int64_t kExchangeBytes = 16 << 10;
+constexpr int kWindow = 4;                    // pieces of one peer that may be in scratch at a time
+constexpr int64_t kExchangeBytes = 1 << 20;   // its scratch is everybody's vector
 constexpr int64_t kDoublingBytes = 256 << 10; // its scratch is the vector once a round
 
 /// Elements of one piece: what is received, reduced and sent on while the next one arrives.

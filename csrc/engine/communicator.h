@@ -94,6 +94,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
     /// Lines on what would run for a call, one for each algorithm, for `collectives info --plan`. Buffers may be null.
     virtual std::string describe_plan(const Call& call) const = 0;
+
+    /// Between hosts: times every algorithm on messages of up to `most_bytes`, chooses by that from now on, and keeps it for
+    /// later groups of ranks that lie so, in *path (rank 0; empty where the node has no folder for it). Collective.
+    /// Errors: unsupported within a host, where every call measures as it goes.
+    virtual Status tune(int64_t most_bytes, std::string* path) = 0;
 };
 
 /// Called every few milliseconds in a blocking wait on a thread that asked for it; true means: stop waiting.

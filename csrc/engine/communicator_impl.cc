@@ -102,6 +102,7 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
               config_.deterministic),
       timeout_ns_(config_.timeout_ns) {
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
+    planner_.deterministic = config_.deterministic;
     planner_.stage_store = staging_store(node.config().streaming_stores);
     if (config_.piece_bytes > 0)
         planner_.wire_piece_bytes = config_.piece_bytes;
@@ -191,7 +192,8 @@ Status CommunicatorImpl::run_inline(const Call& call, int64_t timeout_ns) {
             [&] {
                 trouble_found = trouble(deadline, timeout);
                 return !trouble_found.ok();
-            });
+            },
+            engine_.spin_ns(), fabric_.wire() != nullptr);
         if (!moved) {
             fabric_.abandon();
             return trouble_found;

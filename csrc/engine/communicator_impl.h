@@ -109,8 +109,10 @@ class CommunicatorImpl final : public Communicator {
     uint64_t sequence() const override { return issued_.load(std::memory_order_relaxed); }
     std::string describe_group() const override;
     std::string describe_plan(const Call& call) const override;
+    Status tune(int64_t most_bytes, std::string* path) override;
     std::string describe_links() const;
     std::string describe_wire_plan(const Call& call) const;
+    std::string describe_level(const Call& call, int world_size, const LevelProfile& profile) const;
 
     /// For the progress engine: advances the queue without waiting. True when something moved.
     bool advance_queue(std::vector<EndedCollective>* ended);
@@ -142,6 +144,12 @@ class CommunicatorImpl final : public Communicator {
     Status mismatch_error(Group& group, int place);
     Status agree();
     Status measure_stores(Tuning* tuning);
+    Status agree_on_links();
+    Status share(std::string* text);
+    Status time_call(const Call& call, const WireAlgorithm* row, int repeats, double* median_ns);
+    Status measure_links(bool lanes, LinkCosts* costs);
+    Status tune_level(bool lanes, int64_t most_bytes, LevelProfile* level);
+    std::string own_profile_path() const;
     void allow_ways(bool can_pull);
     int64_t piece_bytes() const;
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
@@ -162,6 +170,7 @@ class CommunicatorImpl final : public Communicator {
     CommunicatorConfig config_;
     std::unique_ptr<Bootstrap> bootstrap_;
     PlannerConfig planner_;
+    LinkProfile profile_; // between hosts
     Fabric fabric_;
     std::atomic<bool> owned_{false}; // whoever sets it drives the fabric's operation
     std::atomic<bool> failed_{false};

@@ -18,6 +18,12 @@ std::string size_text(int64_t bytes) {
     return std::to_string(bytes) + " B";
 }
 
+std::string time_text(double ns) {
+    char text[32];
+    std::snprintf(text, sizeof text, ns < 1e6 ? "%.3g us" : "%.3g ms", ns < 1e6 ? ns / 1e3 : ns / 1e6);
+    return text;
+}
+
 std::string stores_text(const PlannerConfig& planner, const std::string& wish, const Tuning& tuning) {
     return std::string(planner.stage_store == kernels::Store::streaming ? "streaming" : "plain") + " stores (" +
            (wish != "auto" ? "set to " + wish
@@ -85,7 +91,9 @@ std::string CommunicatorImpl::describe_group() const {
 std::string CommunicatorImpl::describe_links() const {
     const TcpMesh& mesh = *node_.mesh();
     return "transport tcp: listens on " + mesh.why() + ", at " + mesh.address() + "; " +
-           std::to_string(mesh.streams()) + (mesh.streams() == 1 ? " stream" : " streams") + " a peer";
+           std::to_string(mesh.streams()) + (mesh.streams() == 1 ? " stream" : " streams") + " a peer; links " +
+           profile_.origin + ": " + time_text(profile_.flat.costs.latency_ns + 2 * profile_.flat.costs.frame_ns) +
+           " a message, " + time_text(profile_.flat.costs.port_of(1 << 20)) + " a MiB";
 }
 
 std::string CommunicatorImpl::describe_plan(const Call& call) const {
@@ -115,17 +123,41 @@ std::string CommunicatorImpl::describe_plan(const Call& call) const {
     return text;
 }
 
-std::string CommunicatorImpl::describe_wire_plan(const Call& call) const {
-    Shape shape = shape_of(call, config_.rank, config_.world_size, 1 << 20, planner_);
-    const WireAlgorithm* taken = choose_wire_algorithm(shape, find_wire_algorithm(config_.algorithm.c_str()));
+/// The rows of one level, with what they are predicted to take.
+std::string CommunicatorImpl::describe_level(const Call& call, int world_size, const LevelProfile& profile) const {
+    const Shape shape = shape_of(call, 0, world_size, 1 << 20, planner_);
+    WirePlanner planner; // of its own: this one may be asked while operations run
+    planner.set_profile(profile);
+    const WireAlgorithm* taken =
+        planner.choose(shape, planner_.deterministic, find_wire_algorithm(config_.algorithm.c_str()));
     std::string text;
     for (int i = 0; i < kWireAlgorithmCount; ++i) {
         const WireAlgorithm& row = *kWireAlgorithms[i];
-        if (row.kind == call.kind)
-            text += std::string("\n  ") + (&row == taken ? "* " : "  ") + row.name + ": " + row.cost +
-                    (row.applies(shape) ? "" : " (does not apply)");
+        if (row.kind != call.kind)
+            continue;
+        text += std::string("\n  ") + (&row == taken ? "* " : "  ") + row.name + ": " + row.cost;
+        if (!row.applies(shape))
+            text += " (does not apply)";
+        else if (planner_.deterministic && !row.rank_order)
+            text += " (another order of summation)";
+        else if (world_size <= WirePlanner::kMostPredicted)
+            text += "; " + time_text(planner.predict(row, shape)) + " predicted";
     }
     return text;
+}
+
+std::string CommunicatorImpl::describe_wire_plan(const Call& call) const {
+    const TwoLevel* two = fabric_.two_level();
+    const WireAlgorithm* forced = find_wire_algorithm(config_.algorithm.c_str());
+    if (two == nullptr || (forced != nullptr && forced->kind == call.kind) ||
+        !two->applies(call, config_.deterministic))
+        return describe_level(call, config_.world_size, profile_.flat);
+    Call between = call; // what a rank of each host does with its counterparts on the others
+    if (call.kind == Collective::all_reduce)
+        between.in.count = between.out.count = largest_share(call.in.count, two->layout().lanes, 64);
+    return "\n  * two levels: in shared memory on each of " + std::to_string(two->layout().hosts()) +
+           " hosts, and between them, " + std::to_string(two->layout().lanes) + " at a time, as" +
+           describe_level(between, two->layout().hosts(), profile_.lanes);
 }
 
 } // namespace collectives

@@ -44,11 +44,19 @@ Status Fabric::wire_peer_trouble(bool waiting, int* culprit) {
 void Fabric::wire_begin(const Call& call, const PlannerConfig& config, uint64_t sequence, int64_t timeout_ns) {
     int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
     Label label = label_of(call, wire_->rank(), wire_->size(), sequence);
-    bool forced = forced_ != nullptr && forced_->kind == call.kind;
-    layered_ = two_level_ != nullptr && !forced && two_level_->applies(call, deterministic_);
+    bool forced = config.wire_forced != nullptr || (forced_ != nullptr && forced_->kind == call.kind);
+    layered_ = two_level_ != nullptr && (config.lanes_only || (!forced && two_level_->applies(call, deterministic_)));
+    if (layered_ && config.lanes_only)
+        return two_level_->begin_on_lanes(call, config, deadline, label);
     if (layered_)
         return two_level_->begin(call, config, deadline, label);
     wire_operation_->begin(call, config, forced_, ++wire_sequence_, deadline, label, double(wire_->size()));
+}
+
+void Fabric::set_profile(const LinkProfile& profile) {
+    wire_operation_->planner().set_profile(profile.flat);
+    if (two_level_ != nullptr && two_level_->planner() != nullptr)
+        two_level_->planner()->set_profile(profile.lanes);
 }
 
 bool Fabric::active() const {

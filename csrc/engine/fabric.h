@@ -38,6 +38,10 @@ class Fabric {
     }
     void publish_failure(Code code, int culprit, const std::string& text);
 
+    /// What is known of the links. Nothing may be in progress.
+    void set_profile(const LinkProfile& profile);
+    WirePlanner& planner() { return wire_operation_->planner(); } // of one level
+
     // The operation.
     void begin(const Call& call, const PlannerConfig& config, uint64_t sequence, int64_t timeout_ns) {
         wire_ ? wire_begin(call, config, sequence, timeout_ns) : operation_.begin(call, config, sequence);

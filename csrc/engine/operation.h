@@ -12,17 +12,22 @@
 
 namespace collectives {
 
+struct WireAlgorithm;
+
 /// What the planner may know besides the call.
 struct PlannerConfig {
     const Algorithm* forced = nullptr;
     kernels::Store stage_store = kernels::Store::plain;
-    int64_t piece_bytes = 512 << 10;        // staged by a rank in one phase
-    int64_t mapped_from_bytes = 128 << 10;  // from here ranks ask whether all have mapped memory,
-    int64_t mapped_hint_bytes = 4 << 10;    // and from here once a call of that size has shown that they had
-    int64_t pull_from_bytes = INT64_MAX;    // blocks from here (shares, of all_reduce) are pulled, unmeasured
-    WaySet ways = way_bit(Way::staged);     // among these large calls measure and choose; alike on all ranks
-    int64_t wire_piece_bytes = 512 << 10;   // between hosts: received, reduced and sent on at a time
-    int64_t streaming_from_bytes = 4 << 20; // from here the user's output is written past the caches
+    int64_t piece_bytes = 512 << 10;            // staged by a rank in one phase
+    int64_t mapped_from_bytes = 128 << 10;      // from here ranks ask whether all have mapped memory,
+    int64_t mapped_hint_bytes = 4 << 10;        // and from here once a call of that size has shown that they had
+    int64_t pull_from_bytes = INT64_MAX;        // blocks from here (shares, of all_reduce) are pulled, unmeasured
+    WaySet ways = way_bit(Way::staged);         // among these large calls measure and choose; alike on all ranks
+    int64_t wire_piece_bytes = 512 << 10;       // between hosts: received, reduced and sent on at a time
+    int64_t streaming_from_bytes = 4 << 20;     // from here the user's output is written past the caches
+    bool deterministic = false;                 // sums in the order of the ranks
+    const WireAlgorithm* wire_forced = nullptr; // to measure: this one between hosts,
+    bool lanes_only = false;                    // between the ranks of equal place on all hosts, every lane for itself
 };
 
 /// The planner: a pure function of shape and config. Never null for a valid call.

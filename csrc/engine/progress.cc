@@ -158,6 +158,16 @@ Tuning ProgressEngine::tuning() {
     return tuning_;
 }
 
+std::string ProgressEngine::links() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return links_;
+}
+
+void ProgressEngine::set_links(const std::string& text) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    links_ = text;
+}
+
 void ProgressEngine::set_tuning(const Tuning& tuning) {
     std::lock_guard<std::mutex> lock(mutex_);
     tuning_ = tuning;
@@ -278,7 +288,7 @@ void ProgressEngine::thread_main() {
                 look_around();
                 return false;
             },
-            std::min(kThreadSpinNs, node_.config().spin_ns));
+            std::min(kThreadSpinNs, node_.config().spin_ns), open_hub_.load() != nullptr);
     }
 }
 

@@ -73,10 +73,12 @@ class ProgressEngine {
     /// Spins while `attempt` sees nothing, yields a little where ranks outnumber cores, then sleeps on the node's bell in
     /// slices; starts over whenever something moved. Returns true when attempt() was done, false when check() (called
     /// at each slice) said stop.
-    template <class Attempt, class Check> bool wait(Attempt attempt, Check check, int64_t spin_ns);
+    /// `links`: what is waited for may come over them.
+    template <class Attempt, class Check> bool wait(Attempt attempt, Check check, int64_t spin_ns, bool links);
     template <class Attempt, class Check> bool wait(Attempt attempt, Check check) {
-        return wait(attempt, check, node_.config().spin_ns);
+        return wait(attempt, check, node_.config().spin_ns, open_hub_.load(std::memory_order_relaxed) != nullptr);
     }
+    int64_t spin_ns() const { return node_.config().spin_ns; }
 
     /// Routes what the messenger says about a communicator to it. `id`: its messages' number.
     void introduce(uint64_t id, const std::weak_ptr<CommunicatorImpl>& communicator);
@@ -87,6 +89,9 @@ class ProgressEngine {
 
     Tuning tuning();
     void set_tuning(const Tuning& tuning);
+    /// The profile of the first group between hosts, as text; empty before.
+    std::string links();
+    void set_links(const std::string& text);
 
     /// Wakes this process's own sleepers (something was queued or completed here).
     void ring_own() { LocalNode::ring(node_.bell()); }
@@ -107,7 +112,7 @@ class ProgressEngine {
     void want_messages();
 
   private:
-    template <class Attempt> Look spin(Attempt& attempt, bool crowded, int64_t spin_ns);
+    template <class Attempt> Look spin(Attempt& attempt, bool crowded, bool links, int64_t spin_ns);
     template <class Attempt> Look sleep(Attempt& attempt);
     MessengerConfig messenger_config();
     void late_error(uint64_t id, const Status& status);
@@ -131,6 +136,7 @@ class ProgressEngine {
     std::atomic<int> helpers_{0};
     bool stopping_ = false;
     Tuning tuning_;
+    std::string links_;
     std::map<uint64_t, std::weak_ptr<CommunicatorImpl>> known_; // by the messages' number
     std::thread thread_;
 };
@@ -140,9 +146,13 @@ constexpr int64_t kSpinAloneNs = 10 * kMicrosecond;  // of a spin before it begi
 constexpr int kYields = 64; // where ranks outnumber cores: the peer that is waited for may only need this core
 constexpr int64_t kSliceNs = 20 * kMillisecond; // longest sleep between two looks at deadlines and signals
 
-template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowded, int64_t spin_ns) {
+template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowded, bool links, int64_t spin_ns) {
+    // Where links are looked at, an attempt is a system call, and an answer is microseconds away at best: time for another
+    // process to do what it is waited for, be it a rank or the kernel's own thread.
+    const int attempts = crowded ? 8 : links ? 2 : 64;
+    const int64_t alone_ns = links ? 0 : kSpinAloneNs;
     for (int64_t start = 0;;) {
-        for (int i = 0; i < (crowded ? 8 : 64); ++i) {
+        for (int i = 0; i < attempts; ++i) {
             if (Look look = attempt(); look != Look::nothing)
                 return look;
             cpu_pause();
@@ -152,7 +162,7 @@ template <class Attempt> Look ProgressEngine::spin(Attempt& attempt, bool crowde
             start = now;
         if (crowded || now - start >= spin_ns)
             break;
-        if (now - start >= kSpinAloneNs)
+        if (now - start >= alone_ns)
             sched_yield(); // the peer may be waiting for this very core
     }
     for (int i = 0; crowded && i < kYields; ++i) {
@@ -181,11 +191,12 @@ template <class Attempt> Look ProgressEngine::sleep(Attempt& attempt) {
     return look == Look::nothing ? attempt() : look;
 }
 
-template <class Attempt, class Check> bool ProgressEngine::wait(Attempt attempt, Check check, int64_t spin_ns) {
+template <class Attempt, class Check>
+bool ProgressEngine::wait(Attempt attempt, Check check, int64_t spin_ns, bool links) {
     const bool crowded = crowded_.load(std::memory_order_relaxed);
     int64_t looked = 0;
     for (bool spins = true;;) {
-        Look look = spins ? spin(attempt, crowded, spin_ns) : Look::nothing;
+        Look look = spins ? spin(attempt, crowded, links, spin_ns) : Look::nothing;
         if (look == Look::nothing)
             look = sleep(attempt);
         if (look == Look::done)

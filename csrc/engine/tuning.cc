@@ -18,8 +18,10 @@ constexpr double kMustWinBy = 0.9;
 } // namespace
 
 Status CommunicatorImpl::agree() {
-    if (config_.world_size == 1 || fabric_.wire() != nullptr)
+    if (config_.world_size == 1)
         return {};
+    if (fabric_.wire() != nullptr)
+        return agree_on_links();
     bool can_pull = config_.pull_from_bytes >= 0;
     for (int q = 0; q < config_.world_size && can_pull; ++q)
         if (const PeerProcess* peer = fabric_.local().member(q).process)

@@ -249,6 +249,17 @@ void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t dead
     }
 }
 
+void TwoLevel::begin_on_lanes(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
+    call_ = &call;
+    config_ = config;
+    label_ = label;
+    deadline_ns_ = deadline_ns;
+    n_stages_ = stage_ = 0;
+    begun_ = false;
+    if (lane_operation_ != nullptr)
+        add(Level::lane).call = call;
+}
+
 void TwoLevel::copy(const Stage& stage) {
     const Blocks& in = stage.call.in;
     int64_t count = in.count_of(0);

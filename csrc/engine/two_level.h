@@ -40,6 +40,11 @@ class TwoLevel {
     bool applies(const Call& call, bool deterministic) const;
 
     void begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
+    /// To measure: the call, of this lane alone; nothing where this rank has none.
+    void begin_on_lanes(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
+    /// That of the lane; null where this rank has none.
+    WirePlanner* planner() { return lane_operation_ != nullptr ? &lane_operation_->planner() : nullptr; }
+    const HostLayout& layout() const { return layout_; }
     Operation::State advance();
     bool active() const { return stage_ < n_stages_; }
     void abandon();

@@ -46,15 +46,14 @@ bool WireMessages::pump(TcpLink& link, Channel& channel) {
             break;
         }
         const RecordHeader& record = channel.reader.header();
-        wire::FrameHeader header;
-        header.kind = wire::FrameKind::message;
-        header.slot = sizeof record;
-        header.length = sizeof record + record.length;
-        std::vector<uint8_t> bytes(size_t(header.length));
-        std::memcpy(bytes.data(), &record, sizeof record);
-        channel.reader.read_payload(bytes.data() + sizeof record, plain_copy);
+        OutFrame* frame = mesh_.take_frame(sizeof record + size_t(record.length));
+        frame->header.kind = wire::FrameKind::message;
+        frame->header.slot = sizeof record;
+        frame->header.length = frame->own_payload.size();
+        std::memcpy(frame->own_payload.data(), &record, sizeof record);
+        channel.reader.read_payload(frame->own_payload.data() + sizeof record, plain_copy);
         channel.reader.pop();
-        mesh_.post_notice(link, header, bytes.data(), deadline_after(monotonic_ns(), kConnectNs));
+        mesh_.post(link, frame, deadline_after(monotonic_ns(), kConnectNs));
         moved = true;
     }
     (void)channel.reader.publish(); // the messenger tries again in its next pass

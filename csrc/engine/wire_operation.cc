@@ -112,7 +112,8 @@ void WireOperation::begin(const Call& call, const PlannerConfig& config, const W
     shape_ = shape_of(call, group_.rank(), group_.size(), 1 << 20, config);
     shape_.piece_bytes = config.wire_piece_bytes;
     fingerprint_ = (fingerprint_ ^ label.signature) * 0x9e3779b97f4a7c15ull;
-    const WireAlgorithm* algorithm = choose_wire_algorithm(shape_, forced);
+    const WireAlgorithm* algorithm =
+        planner_.choose(shape_, config.deterministic, config.wire_forced != nullptr ? config.wire_forced : forced);
     COLLECTIVES_CHECK(algorithm != nullptr);
     current_ = &program_for(call, *algorithm);
     const Program& program = current_->program;
@@ -421,15 +422,6 @@ std::vector<int> WireOperation::missing_ranks() {
 void WireOperation::fail(Status status, int culprit) {
     failure_ = std::move(status);
     culprit_ = culprit;
-}
-
-const WireAlgorithm* choose_wire_algorithm(const Shape& shape, const WireAlgorithm* forced) {
-    if (forced != nullptr && forced->kind == shape.call->kind && forced->applies(shape))
-        return forced;
-    for (int i = 0; i < kWireAlgorithmCount; ++i)
-        if (kWireAlgorithms[i]->kind == shape.call->kind && kWireAlgorithms[i]->applies(shape))
-            return kWireAlgorithms[i];
-    return nullptr;
 }
 
 } // namespace collectives

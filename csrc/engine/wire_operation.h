@@ -9,6 +9,7 @@
 #include "algorithms/program.h"
 #include "engine/operation.h"
 #include "engine/wire_group.h"
+#include "engine/wire_planner.h"
 
 namespace collectives {
 
@@ -22,6 +23,7 @@ class WireOperation final : public FrameOwner {
                int64_t deadline_ns, const Label& label, double divisor);
     Operation::State advance();
 
+    WirePlanner& planner() { return planner_; }
     bool active() const { return active_; }
     void abandon();
     const Status& failure() const { return failure_; }
@@ -69,6 +71,7 @@ class WireOperation final : public FrameOwner {
     wire::FrameHeader header_for(wire::FrameKind kind) const;
 
     WireGroup& group_;
+    WirePlanner planner_;
     const Call* call_ = nullptr;
     Label label_;
     Shape shape_;
@@ -95,8 +98,5 @@ class WireOperation final : public FrameOwner {
     kernels::ReduceArgs whole_, partial_;
     uint8_t nothing_ = 0; // where empty payloads go
 };
-
-/// The planner between hosts: a pure function. Never null for a valid call.
-const WireAlgorithm* choose_wire_algorithm(const Shape& shape, const WireAlgorithm* forced);
 
 } // namespace collectives

@@ -22,6 +22,8 @@ struct NodeConfig {
     std::string interface;                 // peers on other hosts reach this one by it: name or address; empty: chosen
     std::string towards;                   // by the route to this name or address, where the job meets
     int streams = 1;                       // data connections to each peer on another host
+    std::string link_profiles = "measure"; // measure (when the first group between hosts forms) | assume
+    std::string profile_folder;            // where `tune` keeps what it measured; empty: nowhere
     std::string island;                    // for tests: nodes of different islands do not reach each other by memory
     std::string streaming_stores = "auto"; // auto | on | off
     std::shared_ptr<const FaultPlan> faults; // transport `faulty`: what goes wrong; null: nothing

@@ -22,11 +22,35 @@ constexpr char kMagic[8] = {'c', 'o', 'l', 'l', 't', 'c', 'p', '1'};
 constexpr size_t kHeader = sizeof(wire::FrameHeader);
 constexpr size_t kBufferBytes = 128 << 10;
 constexpr int kMostPieces = 32; // of one writev
+constexpr size_t kMostSpareFrames = 64, kMostSpareBytes = 16 << 10;
 
 } // namespace
 
-TcpConnection::TcpConnection(int fd, bool acceptor, int lane, const Uuid& own, std::string key, int64_t deadline_ns)
-    : fd_(fd), acceptor_(acceptor), lane_(lane), stage_(acceptor ? Stage::greeting : Stage::connecting),
+OutFrame* FramePool::take(size_t payload_bytes) {
+    OutFrame* frame;
+    if (spare_.empty()) {
+        frame = new OutFrame();
+    } else {
+        frame = spare_.back().release();
+        spare_.pop_back();
+        frame->header = {};
+        frame->next = nullptr;
+        frame->done_bytes = 0;
+    }
+    frame->own_payload.resize(payload_bytes);
+    frame->payload = frame->own_payload.data();
+    return frame;
+}
+
+void FramePool::give(OutFrame* frame) {
+    std::unique_ptr<OutFrame> mine(frame);
+    if (spare_.size() < kMostSpareFrames && mine->own_payload.capacity() <= kMostSpareBytes)
+        spare_.push_back(std::move(mine));
+}
+
+TcpConnection::TcpConnection(int fd, bool acceptor, int lane, const Uuid& own, std::string key, int64_t deadline_ns,
+                             FramePool* pool)
+    : fd_(fd), pool_(pool), acceptor_(acceptor), lane_(lane), stage_(acceptor ? Stage::greeting : Stage::connecting),
       deadline_ns_(deadline_ns), key_(std::move(key)) {
     std::memcpy(own_.magic, kMagic, sizeof kMagic);
     std::memcpy(own_.uuid, own.data(), own.size());
@@ -47,7 +71,7 @@ void TcpConnection::kill(const std::string& why) {
     for (OutFrame* frame = first_; frame != nullptr;) {
         OutFrame* next = frame->next;
         if (frame->owner == nullptr)
-            delete frame;
+            pool_->give(frame);
         frame = next;
     }
     first_ = last_ = nullptr;
@@ -194,9 +218,13 @@ bool TcpConnection::fill() {
     if (direct)
         parts[n_parts++] = {place_ + arrived_bytes_, size_t(left)};
     parts[n_parts++] = {in_.data() + end_, in_.size() - end_};
+    size_t room = 0;
+    for (int i = 0; i < n_parts; ++i) room += parts[i].iov_len;
     ssize_t n = readv(fd_, parts, n_parts);
     if (n <= 0)
         return read_failed(n);
+    if (size_t(n) < room && !ending)
+        readable = false; // that was all; whatever comes later is an event of its own
     uint64_t straight = direct ? std::min<uint64_t>(left, uint64_t(n)) : 0;
     arrived_bytes_ += straight;
     end_ += size_t(n) - straight;
@@ -294,7 +322,7 @@ void TcpConnection::finished(OutFrame* frame) {
     if (frame->owner != nullptr)
         frame->owner->frame_sent(*frame);
     else
-        delete frame;
+        pool_->give(frame);
 }
 
 bool TcpConnection::flush() {
@@ -350,11 +378,11 @@ void TcpConnection::withdraw(const FrameOwner* owner) {
             queued_bytes_ -= int64_t(kHeader + frame->header.length);
             keep = nullptr;
         } else if (frame->owner == owner) { // the other side has read its header: the bytes must come
-            keep = new OutFrame();
+            keep = pool_->take(size_t(frame->header.length));
             keep->header = frame->header;
             keep->done_bytes = frame->done_bytes;
-            keep->own_payload.assign(frame->payload, frame->payload + frame->header.length);
-            keep->payload = keep->own_payload.data();
+            if (frame->header.length > 0)
+                std::memcpy(keep->own_payload.data(), frame->payload, size_t(frame->header.length));
         }
         if (keep != nullptr) {
             keep->next = nullptr;

@@ -31,11 +31,22 @@ class FrameOwner {
 struct OutFrame {
     wire::FrameHeader header;
     const uint8_t* payload = nullptr; // header.length bytes
-    FrameOwner* owner = nullptr;      // null: the mesh made it, and deletes it
+    FrameOwner* owner = nullptr;      // null: it is one of the pool's
     uint64_t cookie = 0;              // the owner's
     std::vector<uint8_t> own_payload; // of frames without an owner
     OutFrame* next = nullptr;         // the connection's
     int64_t done_bytes = 0;
+};
+
+/// Frames without an owner, with their payload. Those that are done serve again, so that a message allocates nothing.
+class FramePool {
+  public:
+    /// With room for so many bytes in own_payload, which is its payload.
+    OutFrame* take(size_t payload_bytes);
+    void give(OutFrame* frame);
+
+  private:
+    std::vector<std::unique_ptr<OutFrame>> spare_;
 };
 
 /// Where the payload of a data frame goes.
@@ -65,7 +76,9 @@ class TcpConnection {
     /// `greeting`: bytes of both greetings before the frames; `proving`: the acceptor waits for the last of them.
     enum class Stage : uint8_t { connecting, greeting, proving, open, dead };
 
-    TcpConnection(int fd, bool acceptor, int lane, const Uuid& own, std::string key, int64_t deadline_ns);
+    /// The pool must live longer.
+    TcpConnection(int fd, bool acceptor, int lane, const Uuid& own, std::string key, int64_t deadline_ns,
+                  FramePool* pool);
     ~TcpConnection();
     TcpConnection(const TcpConnection&) = delete;
 
@@ -94,6 +107,7 @@ class TcpConnection {
     void forget_place(const uint8_t* begin, const uint8_t* end);
 
     bool readable = true, writable = true; // as far as is known: edges of epoll set them
+    bool ending = false;                   // the peer closes it: there is an end to be read
     bool stalled = false;                  // the frame at the front waits for its receiver
     bool listed = false;                   // in the mesh's list of those to look at
 
@@ -125,6 +139,7 @@ class TcpConnection {
     void finished(OutFrame* frame);
 
     int fd_;
+    FramePool* const pool_;
     const bool acceptor_;
     int lane_;
     Stage stage_;

@@ -46,6 +46,10 @@ Status TcpMesh::create(const TcpConfig& config, const Hello& own, std::unique_pt
 }
 
 TcpMesh::~TcpMesh() {
+    for (auto& [uuid, link] : links_)
+        for (OutFrame* frame : link->waiting_)
+            if (frame->owner == nullptr)
+                pool_.give(frame);
     links_.clear();
     accepted_.clear();
     close_descriptors();
@@ -110,7 +114,7 @@ TcpConnection* TcpMesh::connect(TcpLink& link, int lane) {
         return nullptr;
     }
     place = std::make_unique<TcpConnection>(fd, false, lane, own_.uuid, config_.secret + link.peer_.share,
-                                            now + kHandshakeNs);
+                                            now + kHandshakeNs, &pool_);
     place->writable = place->readable = false; // until epoll says so
     outgoing_[place.get()] = &link;
     link.retry_ns_ = 0;
@@ -140,7 +144,7 @@ void TcpMesh::post(TcpLink& link, OutFrame* frame, int64_t deadline_ns) {
     }
     if (link.lost()) {
         if (frame->owner == nullptr)
-            delete frame;
+            pool_.give(frame);
         return;
     }
     link.give_up_ns_ = std::max(link.give_up_ns_, deadline_ns);
@@ -148,7 +152,7 @@ void TcpMesh::post(TcpLink& link, OutFrame* frame, int64_t deadline_ns) {
     if (connection == nullptr) {
         if (link.lost()) {
             if (frame->owner == nullptr)
-                delete frame;
+                pool_.give(frame);
             return;
         }
         link.waiting_.push_back(frame);
@@ -182,11 +186,10 @@ void TcpMesh::send_waiting(TcpLink& link) {
 }
 
 void TcpMesh::post_notice(TcpLink& link, const wire::FrameHeader& header, const void* payload, int64_t deadline_ns) {
-    auto* frame = new OutFrame();
+    OutFrame* frame = pool_.take(size_t(header.length));
     frame->header = header;
-    auto* bytes = static_cast<const uint8_t*>(payload);
-    frame->own_payload.assign(bytes, bytes + header.length);
-    frame->payload = frame->own_payload.data();
+    if (header.length > 0)
+        std::memcpy(frame->own_payload.data(), payload, size_t(header.length));
     post(link, frame, deadline_ns);
 }
 
@@ -221,7 +224,7 @@ void TcpMesh::lose(TcpLink& link, const std::string& why) {
     }
     for (OutFrame* frame : link.waiting_)
         if (frame->owner == nullptr)
-            delete frame;
+            pool_.give(frame);
     link.waiting_.clear();
     link.waiting_lanes_.clear();
     if (sink_ != nullptr)
@@ -266,7 +269,7 @@ void TcpMesh::accept_all() {
         }
         set_options(fd);
         accepted_.push_back(std::make_unique<TcpConnection>(fd, true, 0, own_.uuid, config_.secret + own_.share,
-                                                            monotonic_ns() + kHandshakeNs));
+                                                            monotonic_ns() + kHandshakeNs, &pool_));
         watch(*accepted_.back());
     }
 }
@@ -367,6 +370,7 @@ void TcpMesh::collect() {
             listener_ready_ = true;
         } else {
             auto* connection = static_cast<TcpConnection*>(events[i].data.ptr);
+            connection->ending |= (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
             connection->readable |= (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
             connection->writable |= (events[i].events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0;
             look(connection);
@@ -452,7 +456,7 @@ void TcpMesh::say_goodbye() {
         auto& control = link->out_[TcpLink::kControlLane];
         if (control == nullptr || control->stage() != TcpConnection::Stage::open)
             continue;
-        auto* frame = new OutFrame();
+        OutFrame* frame = pool_.take(0);
         frame->header = header;
         control->push(frame);
         control->flush();

@@ -88,6 +88,8 @@ class TcpMesh {
     /// Queues a frame on the control lane, or on the data lane with the least to do, and sends what can be sent. A lost
     /// link drops it.
     void post(TcpLink& link, OutFrame* frame, int64_t deadline_ns);
+    /// A frame of the pool's, to be filled and posted.
+    OutFrame* take_frame(size_t payload_bytes) { return pool_.take(payload_bytes); }
     /// A frame with a payload of its own, copied, on the control lane.
     void post_notice(TcpLink& link, const wire::FrameHeader& header, const void* payload, int64_t deadline_ns);
     /// Bytes that wait on the control connection.
@@ -139,6 +141,7 @@ class TcpMesh {
     int listener_ = -1, epoll_ = -1;
     FrameSink* sink_ = nullptr;
     std::mutex mutex_;
+    FramePool pool_; // before the connections, which give their frames back
     std::map<Uuid, std::unique_ptr<TcpLink>> links_;
     std::map<TcpConnection*, TcpLink*> outgoing_;
     std::vector<std::unique_ptr<TcpConnection>> accepted_;

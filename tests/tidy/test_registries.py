@@ -43,7 +43,7 @@ REGISTRIES = [
         "csrc/algorithms/*.cc",
         r"^(?:extern )?const Algorithm (k\w+)\s*[={]",
         "csrc/algorithms/registry.cc",
-        shared=frozenset({"program.cc"}),
+        shared=frozenset({"program.cc", "program_cost.cc", "program_probe.cc"}),
         other="csrc/algorithms/wire_*.cc",
     ),
     Registry(

@@ -1,0 +1,42 @@
+// WirePlanner: which algorithm between hosts a call takes: the one that is predicted to be the fastest by what is known of the
+// links (link_profile.h). The same on all ranks, since they hold the same profile and predict from what all know of the
+// call. One a group of links; not thread-safe. Private to the engine.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "algorithms/program.h"
+#include "engine/link_profile.h"
+
+namespace collectives {
+
+struct WireCandidate {
+    const WireAlgorithm* row;
+    double ns; // predicted
+};
+
+class WirePlanner {
+  public:
+    void set_profile(const LevelProfile& profile) {
+        profile_ = profile;
+        known_.clear();
+    }
+    const LevelProfile& profile() const { return profile_; }
+
+    /// Never null for a valid call. `rank_order`: only algorithms that sum in the order of the ranks. `forced`: taken where it
+    /// applies.
+    const WireAlgorithm* choose(const Shape& shape, bool rank_order, const WireAlgorithm* forced);
+    /// Predicted time of one row for this call, corrections included.
+    double predict(const WireAlgorithm& row, const Shape& shape) const;
+    /// Those that a call of this size (to an eighth of a doubling) could take, and what they would take.
+    const std::vector<WireCandidate>& candidates(const Shape& shape);
+
+    static constexpr int kMostPredicted = 256; // in larger groups the first row that applies is taken
+
+  private:
+    LevelProfile profile_;
+    std::map<uint64_t, std::vector<WireCandidate>> known_; // by kind, dtype, form and class of size
+};
+
+} // namespace collectives
