@@ -146,7 +146,15 @@ class CommunicatorImpl final : public Communicator {
     Status measure_stores(Tuning* tuning);
     Status agree_on_links();
     Status share(std::string* text);
-    Status time_call(const Call& call, const WireAlgorithm* row, int repeats, double* median_ns);
+    struct TimedCall {
+        Call call;
+        const WireAlgorithm* row;
+        int repeats;
+        double predicted_ns = 0;
+        int64_t bytes = 0;
+        double median_ns = 0;
+    };
+    Status time_calls(std::vector<TimedCall>* calls);
     Status measure_links(bool lanes, LinkCosts* costs);
     Status tune_level(bool lanes, int64_t most_bytes, LevelProfile* level);
     std::string own_profile_path() const;

@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kWarmUps = 2, kFewRepeats = 5, kManyRepeats = 15;
 constexpr double kLongestProbeNs = 2e7;
-constexpr int64_t kGridStep = 8; // sizes that are tuned: 8 B, 64 B, 512 B, ...
-constexpr double kTuneNs = 1e8;  // on one algorithm at one size
+constexpr int64_t kGridStep = 4; // sizes that are tuned: 8 B, 32 B, 128 B, ...
+constexpr double kTuneNs = 1e8;  // on one algorithm at one size,
+constexpr int kMostRepeats = 100;
 
 int64_t median(std::vector<int64_t> values) {
     std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
@@ -89,35 +90,45 @@ Status CommunicatorImpl::share(std::string* text) {
     return length == 0 ? Status{} : run(bytes_call(Collective::broadcast, text->data(), length), -1);
 }
 
-/// The median of so many calls, each from a common start to the end of the slowest rank. The same on all ranks.
-Status CommunicatorImpl::time_call(const Call& call, const WireAlgorithm* row, int repeats, double* median_ns) {
-    std::vector<int64_t> took;
+/// Runs each call so often, in turn, from a common start to the end of the slowest rank, and notes the median. The same on
+/// all ranks.
+Status CommunicatorImpl::time_calls(std::vector<TimedCall>* calls) {
     const PlannerConfig saved = planner_;
+    std::vector<std::vector<int64_t>> took(calls->size());
     Status status;
-    for (int i = 0; i < repeats + kWarmUps && status.ok(); ++i) {
-        planner_.lanes_only = false;
-        planner_.wire_forced = nullptr;
-        status = run(Call{}, -1); // a barrier
-        planner_.lanes_only = saved.lanes_only;
-        planner_.wire_forced = row;
-        int64_t start = monotonic_ns();
-        if (status.ok())
-            status = run(call, -1);
-        if (i >= kWarmUps)
-            took.push_back(monotonic_ns() - start);
+    bool more = true;
+    for (int i = 0; more && status.ok(); ++i) {
+        more = false;
+        for (size_t c = 0; c < calls->size() && status.ok(); ++c) {
+            const TimedCall& each = (*calls)[c];
+            if (i >= each.repeats + kWarmUps)
+                continue;
+            more = true;
+            planner_.lanes_only = false;
+            planner_.wire_forced = nullptr;
+            status = run(Call{}, -1); // a barrier
+            planner_.lanes_only = saved.lanes_only;
+            planner_.wire_forced = each.row;
+            int64_t start = monotonic_ns();
+            if (status.ok())
+                status = run(each.call, -1);
+            if (i >= kWarmUps)
+                took[c].push_back(monotonic_ns() - start);
+        }
     }
     planner_.lanes_only = false;
     planner_.wire_forced = nullptr;
-    Call slowest;
-    slowest.kind = Collective::all_reduce;
-    slowest.op = ReduceOp::max;
-    slowest.dtype = DType::i64;
-    slowest.in = slowest.out = Blocks{took.data(), nullptr, nullptr, int64_t(took.size())};
-    if (status.ok())
+    for (size_t c = 0; c < calls->size() && status.ok(); ++c) {
+        Call slowest;
+        slowest.kind = Collective::all_reduce;
+        slowest.op = ReduceOp::max;
+        slowest.dtype = DType::i64;
+        slowest.in = slowest.out = Blocks{took[c].data(), nullptr, nullptr, int64_t(took[c].size())};
         status = run(slowest, -1);
+        if (status.ok())
+            (*calls)[c].median_ns = double(median(took[c]));
+    }
     planner_ = saved;
-    if (status.ok())
-        *median_ns = double(median(took));
     return status;
 }
 
@@ -129,7 +140,10 @@ Status CommunicatorImpl::measure_links(bool lanes, LinkCosts* costs) {
     const PlannerConfig saved = planner_;
     planner_.lanes_only = lanes;
     auto time = [&](const WireAlgorithm& probe, int64_t bytes, int repeats, double* ns) {
-        return time_call(bytes_call(Collective::broadcast, data.data(), bytes), &probe, repeats, ns);
+        std::vector<TimedCall> one{{bytes_call(Collective::broadcast, data.data(), bytes), &probe, repeats}};
+        Status status = time_calls(&one);
+        *ns = one[0].median_ns;
+        return status;
     };
     auto all = [&]() -> Status {
         const int64_t small = ProbeTimes::kSmallBytes;
@@ -195,8 +209,11 @@ Status CommunicatorImpl::tune_level(bool lanes, int64_t most_bytes, LevelProfile
     std::vector<float> in, out;
     const PlannerConfig saved = planner_;
     Status status;
-    for (int64_t bytes = 8; bytes <= most_bytes && status.ok(); bytes *= kGridStep)
-        for (int i = 0; i < kWireAlgorithmCount && status.ok(); ++i) {
+    for (int64_t bytes = 8; bytes <= most_bytes && status.ok(); bytes *= kGridStep) {
+        in.resize(size_t(bytes) / 4 * size_t(config_.world_size)); // validated as of the whole group
+        out.resize(in.size());
+        std::vector<TimedCall> calls;
+        for (int i = 0; i < kWireAlgorithmCount; ++i) {
             const WireAlgorithm& row = *kWireAlgorithms[i];
             const bool blocks = row.kind == Collective::reduce_scatter || row.kind == Collective::all_gather ||
                                 row.kind == Collective::all_to_all || row.kind == Collective::gather ||
@@ -205,21 +222,22 @@ Status CommunicatorImpl::tune_level(bool lanes, int64_t most_bytes, LevelProfile
             call.kind = row.kind;
             call.dtype = DType::f32;
             const int64_t count = row.kind == Collective::barrier ? 0 : bytes / 4 / (blocks ? ranks : 1);
-            in.resize(size_t(bytes) / 4 * size_t(config_.world_size)); // validated as of the whole group
-            out.resize(in.size());
             call.in = Blocks{in.data(), nullptr, nullptr, count};
             call.out = Blocks{out.data(), nullptr, nullptr, count};
             const Shape shape = shape_of(call, 0, ranks, 1 << 20, planner_);
             if (!row.applies(shape) || (count == 0 && (row.kind != Collective::barrier || bytes > 8)))
                 continue;
             const double predicted = planner.predict(row, shape);
-            double took = 0;
-            planner_.lanes_only = lanes;
-            status = time_call(call, &row, std::clamp(int(kTuneNs / predicted), 3, 30), &took);
-            planner_ = saved;
-            if (status.ok() && took > 0)
-                level->corrections[row.name].set(std::max<int64_t>(1, shape.bytes()), took / predicted);
+            calls.push_back({call, &row, std::clamp(int(kTuneNs / predicted), 3, kMostRepeats), predicted,
+                             std::max<int64_t>(1, shape.bytes())});
         }
+        planner_.lanes_only = lanes;
+        status = time_calls(&calls);
+        planner_ = saved;
+        for (const TimedCall& each : calls)
+            if (status.ok() && each.median_ns > 0)
+                level->corrections[each.row->name].set(each.bytes, each.median_ns / each.predicted_ns);
+    }
     return status;
 }
 

@@ -22,6 +22,8 @@ constexpr char kMagic[8] = {'c', 'o', 'l', 'l', 't', 'c', 'p', '1'};
 constexpr size_t kHeader = sizeof(wire::FrameHeader);
 constexpr size_t kBufferBytes = 128 << 10;
 constexpr int kMostPieces = 32; // of one writev
+constexpr uint64_t kLargeFrame = 16 << 10;
+constexpr size_t kAheadBytes = 4 << 10;
 constexpr size_t kMostSpareFrames = 64, kMostSpareBytes = 16 << 10;
 
 } // namespace
@@ -217,7 +219,9 @@ bool TcpConnection::fill() {
     int n_parts = 0;
     if (direct)
         parts[n_parts++] = {place_ + arrived_bytes_, size_t(left)};
-    parts[n_parts++] = {in_.data() + end_, in_.size() - end_};
+    // What follows a large frame is most likely another one: its header, and its payload to its own place.
+    size_t ahead = direct || header_.length >= kLargeFrame ? kAheadBytes : kBufferBytes;
+    parts[n_parts++] = {in_.data() + end_, std::min(ahead, in_.size() - end_)};
     size_t room = 0;
     for (int i = 0; i < n_parts; ++i) room += parts[i].iov_len;
     ssize_t n = readv(fd_, parts, n_parts);
