@@ -104,8 +104,10 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
     planner_.deterministic = config_.deterministic;
     planner_.stage_store = staging_store(node.config().streaming_stores);
-    if (config_.piece_bytes > 0)
+    if (config_.piece_bytes > 0) {
         planner_.wire_piece_bytes = config_.piece_bytes;
+        planner_.chunk_bytes = 8 * config_.piece_bytes;
+    }
     if (config_.mapped_from_bytes > 0)
         planner_.mapped_from_bytes = config_.mapped_from_bytes;
     planner_.streaming_from_bytes =

@@ -24,6 +24,7 @@ struct PlannerConfig {
     int64_t pull_from_bytes = INT64_MAX;        // blocks from here (shares, of all_reduce) are pulled, unmeasured
     WaySet ways = way_bit(Way::staged);         // among these large calls measure and choose; alike on all ranks
     int64_t wire_piece_bytes = 512 << 10;       // between hosts: received, reduced and sent on at a time
+    int64_t chunk_bytes = 4 << 20;              // of two levels: within the host while another is between hosts
     int64_t streaming_from_bytes = 4 << 20;     // from here the user's output is written past the caches
     bool deterministic = false;                 // sums in the order of the ranks
     const WireAlgorithm* wire_forced = nullptr; // to measure: this one between hosts,

@@ -14,6 +14,8 @@ uint8_t* start(const Blocks& blocks) {
     return static_cast<uint8_t*>(blocks.ptrs != nullptr ? blocks.ptrs[0] : blocks.base);
 }
 
+constexpr int64_t kMostChunks = 32;
+
 bool half_width(DType dtype) { return info(dtype).kind == DTypeKind::half_float; }
 
 } // namespace
@@ -66,10 +68,20 @@ TwoLevel::Stage& TwoLevel::add(Level level) {
     if (int(stages_.size()) == n_stages_)
         stages_.emplace_back();
     Stage& stage = stages_[size_t(n_stages_++)];
+    ++left_;
     stage.level = level;
+    stage.after = -1;
+    stage.over = false;
     stage.call = Call{};
     stage.call.dtype = call_->dtype;
     stage.divisor = 1.0;
+    return stage;
+}
+
+TwoLevel::Stage& TwoLevel::add_after_last(Level level) {
+    int last = n_stages_ - 1;
+    Stage& stage = add(level);
+    stage.after = last;
     return stage;
 }
 
@@ -79,53 +91,82 @@ int64_t TwoLevel::block_offset(const Blocks& blocks, int block) const {
     return elements * int64_t(size_of(call_->dtype));
 }
 
-/// Reduce-scatter within the host, all_reduce of each share between hosts, all_gather within the host.
+/// Reduce-scatter within the host, all_reduce of each share between hosts, all_gather within the host; chunk by chunk.
 void TwoLevel::plan_all_reduce() {
     const int64_t n = call_->in.count_of(0), size = int64_t(size_of(call_->dtype));
-    const int m = local_->size();
-    uint8_t *in = start(call_->in), *out = start(call_->out);
-    Share mine{0, 0};
-    auto shares = [&](std::vector<int64_t>* counts) {
-        counts->assign(size_t(m), 0);
-        for (int j = 0; j < layout_.lanes; ++j) (*counts)[size_t(j)] = share_of(n, j, layout_.lanes, size).count;
-    };
-    if (place_ < layout_.lanes)
-        mine = share_of(n, place_, layout_.lanes, size);
-    uint8_t* share = out + mine.begin * size;
-    const bool scales = call_->op == ReduceOp::premul_sum;
-    ReduceOp plain = call_->op == ReduceOp::avg || scales ? ReduceOp::sum : call_->op;
+    const int chunks = int(std::clamp<int64_t>(n * size / config_.chunk_bytes, 1, kMostChunks));
+    Share last{0, 0};
+    int last_between = -1;
+    for (int i = 0; i < chunks; ++i) {
+        Share chunk = share_of(n, i, chunks, size);
+        int within = -1, between = -1;
+        plan_chunk(chunk, &within, &between);
+        if (i > 0)
+            spread_chunk(last, last_between); // after the next one is summed: the link has that one to carry meanwhile
+        last = chunk;
+        last_between = between >= 0 ? between : within;
+    }
+    spread_chunk(last, last_between);
+}
 
-    if (m == 1) {
-        Stage& whole = add(Level::copy);
-        whole.call.in = Blocks{in, nullptr, nullptr, n};
-        whole.call.out = Blocks{out, nullptr, nullptr, n};
-        whole.call.op = call_->op;
-        whole.call.factor_re = call_->factor_re;
-        whole.call.factor_im = call_->factor_im;
-    } else {
-        Stage& within = add(Level::local);
-        shares(&within.in_counts);
-        within.call.kind = Collective::reduce_scatter;
-        within.call.op = scales ? call_->op : plain;
-        within.call.factor_re = call_->factor_re;
-        within.call.factor_im = call_->factor_im;
-        within.call.in = Blocks{in, nullptr, within.in_counts.data(), 0};
-        within.call.out = Blocks{share, nullptr, nullptr, mine.count};
+/// The chunk's sum over this host's ranks in shares, and each share's over the hosts. The numbers of the stages; -1: none.
+void TwoLevel::plan_chunk(Share chunk, int* within, int* between) {
+    const int64_t size = int64_t(size_of(call_->dtype));
+    uint8_t *in = start(call_->in) + chunk.begin * size, *out = start(call_->out) + chunk.begin * size;
+    const bool scales = call_->op == ReduceOp::premul_sum, alone = local_->size() == 1;
+    const ReduceOp plain = call_->op == ReduceOp::avg || scales ? ReduceOp::sum : call_->op;
+    const Share mine = share_of_lane(chunk.count, place_);
+    uint8_t* share = out + mine.begin * size;
+
+    Stage& sum = add(alone ? Level::copy : Level::local);
+    sum.call.op = scales || alone ? call_->op : plain;
+    sum.call.factor_re = call_->factor_re;
+    sum.call.factor_im = call_->factor_im;
+    sum.call.in = sum.call.out = Blocks{in, nullptr, nullptr, chunk.count};
+    sum.call.out.base = out;
+    if (!alone) {
+        sum.call.kind = Collective::reduce_scatter;
+        sum.in_counts = shares_of_lanes(chunk.count);
+        sum.call.in = Blocks{in, nullptr, sum.in_counts.data(), 0};
+        sum.call.out = Blocks{share, nullptr, nullptr, mine.count};
     }
-    if (place_ < layout_.lanes && mine.count > 0) {
-        Stage& between = add(Level::lane);
-        between.call.kind = Collective::all_reduce;
-        between.call.op = call_->op == ReduceOp::avg ? ReduceOp::avg : plain;
-        between.divisor = double(layout_.host_of.size());
-        between.call.in = between.call.out = Blocks{share, nullptr, nullptr, mine.count};
-    }
-    if (m > 1) {
-        Stage& within = add(Level::local);
-        shares(&within.out_counts);
-        within.call.kind = Collective::all_gather;
-        within.call.in = Blocks{share, nullptr, nullptr, mine.count};
-        within.call.out = Blocks{out, nullptr, within.out_counts.data(), 0};
-    }
+    *within = n_stages_ - 1;
+    if (mine.count == 0)
+        return;
+    Stage& cross = add_after_last(Level::lane);
+    cross.call.kind = Collective::all_reduce;
+    cross.call.op = call_->op == ReduceOp::avg ? ReduceOp::avg : plain;
+    cross.divisor = double(layout_.host_of.size());
+    cross.call.in = cross.call.out = Blocks{share, nullptr, nullptr, mine.count};
+    *between = n_stages_ - 1;
+}
+
+/// The shares of a chunk to all ranks of this host.
+void TwoLevel::spread_chunk(Share chunk, int after) {
+    if (local_->size() == 1)
+        return;
+    const int64_t size = int64_t(size_of(call_->dtype));
+    uint8_t* out = start(call_->out) + chunk.begin * size;
+    const Share mine = share_of_lane(chunk.count, place_);
+    Stage& spread = add(Level::local);
+    spread.after = after;
+    spread.call.kind = Collective::all_gather;
+    spread.out_counts = shares_of_lanes(chunk.count);
+    spread.call.in = Blocks{out + mine.begin * size, nullptr, nullptr, mine.count};
+    spread.call.out = Blocks{out, nullptr, spread.out_counts.data(), 0};
+}
+
+/// What the lane of a place carries of so many elements; nothing where it has none.
+Share TwoLevel::share_of_lane(int64_t count, int place) const {
+    if (place >= layout_.lanes)
+        return {0, 0};
+    return share_of(count, place, layout_.lanes, int64_t(size_of(call_->dtype)));
+}
+
+std::vector<int64_t> TwoLevel::shares_of_lanes(int64_t count) const {
+    std::vector<int64_t> counts;
+    for (int j = 0; j < local_->size(); ++j) counts.push_back(share_of_lane(count, j).count);
+    return counts;
 }
 
 /// The root's host first gives it to the lane that carries it, which passes it on to its host.
@@ -137,7 +178,7 @@ void TwoLevel::plan_broadcast() {
     uint8_t *in = start(call_->in), *out = start(call_->out);
     int64_t n = call_->in.count_of(0);
     auto stage = [&](Level level, int from, bool sends) {
-        Stage& s = add(level);
+        Stage& s = add_after_last(level);
         s.call.kind = Collective::broadcast;
         s.call.root = from;
         s.call.in = Blocks{sends ? in : out, nullptr, nullptr, n};
@@ -146,7 +187,7 @@ void TwoLevel::plan_broadcast() {
     if (at_root && local_->size() > 1)
         stage(Level::local, root_place, rank_ == root);
     else if (at_root) {
-        Stage& whole = add(Level::copy);
+        Stage& whole = add_after_last(Level::copy);
         whole.call.in = Blocks{in, nullptr, nullptr, n};
         whole.call.out = Blocks{out, nullptr, nullptr, n};
     }
@@ -164,7 +205,7 @@ void TwoLevel::plan_all_gather() {
             return call_->out.ptrs[q];
         return static_cast<uint8_t*>(call_->out.base) + block_offset(call_->out, q);
     };
-    Stage& between = add(Level::lane);
+    Stage& between = add_after_last(Level::lane);
     between.call.kind = Collective::all_gather;
     between.call.in = Blocks{start(call_->in), nullptr, nullptr, call_->in.count_of(0)};
     between.out_ptrs.resize(size_t(hosts));
@@ -175,7 +216,7 @@ void TwoLevel::plan_all_gather() {
     }
     between.call.out = Blocks{nullptr, between.out_ptrs.data(), between.out_counts.data(), 0};
     for (int h = 0; h < hosts && m > 1; ++h) {
-        Stage& within = add(Level::local);
+        Stage& within = add_after_last(Level::local);
         within.call.kind = Collective::all_gather;
         within.out_ptrs.resize(size_t(m));
         within.out_counts.resize(size_t(m));
@@ -202,7 +243,7 @@ void TwoLevel::plan_reduce_scatter() {
     uint8_t* at = scratch_.data();
     std::vector<void*> blocks;
     for (int h = 0; h < hosts; ++h) {
-        Stage& within = add(m > 1 ? Level::local : Level::copy);
+        Stage& within = add_after_last(m > 1 ? Level::local : Level::copy);
         int64_t own = call_->in.count_of(rank_of_lane(h));
         within.call.kind = Collective::reduce_scatter;
         within.call.op = scales ? call_->op : plain;
@@ -222,7 +263,7 @@ void TwoLevel::plan_reduce_scatter() {
         blocks.push_back(at);
         at += (own * size + 63) / 64 * 64;
     }
-    Stage& between = add(Level::lane);
+    Stage& between = add_after_last(Level::lane);
     between.call.kind = Collective::reduce_scatter;
     between.call.op = call_->op == ReduceOp::avg ? ReduceOp::avg : plain;
     between.divisor = double(layout_.host_of.size());
@@ -233,13 +274,17 @@ void TwoLevel::plan_reduce_scatter() {
     between.call.out = Blocks{start(call_->out), nullptr, nullptr, call_->out.count_of(0)};
 }
 
-void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
+void TwoLevel::start_planning(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
     call_ = &call;
     config_ = config;
     label_ = label;
     deadline_ns_ = deadline_ns;
-    n_stages_ = stage_ = 0;
-    begun_ = false;
+    n_stages_ = left_ = 0;
+    track_[0] = track_[1] = Track{};
+}
+
+void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
+    start_planning(call, config, deadline_ns, label);
     switch (call.kind) {
     case Collective::all_reduce: plan_all_reduce(); break;
     case Collective::broadcast: plan_broadcast(); break;
@@ -250,12 +295,7 @@ void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t dead
 }
 
 void TwoLevel::begin_on_lanes(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
-    call_ = &call;
-    config_ = config;
-    label_ = label;
-    deadline_ns_ = deadline_ns;
-    n_stages_ = stage_ = 0;
-    begun_ = false;
+    start_planning(call, config, deadline_ns, label);
     if (lane_operation_ != nullptr)
         add(Level::lane).call = call;
 }
@@ -273,8 +313,7 @@ void TwoLevel::copy(const Stage& stage) {
 }
 
 /// False: the stage was a copy, and is over.
-bool TwoLevel::begin_stage() {
-    Stage& stage = stages_[size_t(stage_)];
+bool TwoLevel::begin_stage(Stage& stage) {
     if (stage.level == Level::copy) {
         copy(stage);
         return false;
@@ -286,44 +325,70 @@ bool TwoLevel::begin_stage() {
     return true;
 }
 
-Operation::State TwoLevel::advance() {
-    for (; stage_ < n_stages_; ++stage_, begun_ = false) {
-        if (!begun_ && !begin_stage())
+/// Goes through the stages of one level as far as it can without waiting.
+Operation::State TwoLevel::advance(bool lane, bool* moved) {
+    Track& track = track_[lane];
+    for (; track.next < n_stages_; ++track.next) {
+        Stage& stage = stages_[size_t(track.next)];
+        if ((stage.level == Level::lane) != lane)
             continue;
-        begun_ = true;
-        bool within = stages_[size_t(stage_)].level == Level::local;
-        Operation::State state = within ? local_operation_.advance() : lane_operation_->advance();
-        if (state == Operation::State::failed) {
-            failure_ = within ? local_operation_.failure() : lane_operation_->failure();
-            int q = within ? local_operation_.culprit() : lane_operation_->culprit();
-            culprit_ = q < 0 ? -1 : within ? rank_of_local(q) : rank_of_lane(q);
-            failed_within_ = within;
-            n_stages_ = 0;
+        if (!track.begun) {
+            if (stage.after >= 0 && !stages_[size_t(stage.after)].over)
+                return Operation::State::blocked;
+            track.begun = begin_stage(stage);
         }
-        if (state != Operation::State::done)
-            return state;
+        if (track.begun) {
+            Operation::State state = lane ? lane_operation_->advance() : local_operation_.advance();
+            if (state == Operation::State::failed)
+                return fail(lane);
+            if (state != Operation::State::done)
+                return state;
+        }
+        track.begun = false;
+        stage.over = true;
+        --left_;
         ++finished_;
+        *moved = true;
     }
     return Operation::State::done;
 }
 
-void TwoLevel::abandon() {
-    if (!active() || !begun_)
-        return;
-    if (stages_[size_t(stage_)].level == Level::local)
-        local_operation_.abandon();
-    else
-        lane_operation_->abandon();
-    n_stages_ = 0;
+Operation::State TwoLevel::advance() {
+    for (bool moved = true; moved && left_ > 0;) {
+        moved = false;
+        for (bool lane : {false, true})
+            if (advance(lane, &moved) == Operation::State::failed)
+                return Operation::State::failed;
+    }
+    return left_ == 0 ? Operation::State::done : Operation::State::blocked;
 }
 
+/// The operation of this level has failed; that of the other is given up.
+Operation::State TwoLevel::fail(bool lane) {
+    failure_ = lane ? lane_operation_->failure() : local_operation_.failure();
+    int q = lane ? lane_operation_->culprit() : local_operation_.culprit();
+    culprit_ = q < 0 ? -1 : lane ? rank_of_lane(q) : rank_of_local(q);
+    failed_within_ = !lane;
+    track_[lane].begun = false;
+    abandon();
+    return Operation::State::failed;
+}
+
+void TwoLevel::abandon() {
+    if (in_progress(false))
+        local_operation_.abandon();
+    if (in_progress(true))
+        lane_operation_->abandon();
+    left_ = 0;
+}
+
+/// Those that the lane waits for, which the others of this host wait for too; else those of this host.
 std::vector<int> TwoLevel::missing_ranks() {
     std::vector<int> ranks;
-    if (!active() || !begun_)
-        return ranks;
-    bool within = stages_[size_t(stage_)].level == Level::local;
-    for (int q : within ? local_operation_.missing_ranks() : lane_operation_->missing_ranks())
-        ranks.push_back(within ? rank_of_local(q) : rank_of_lane(q));
+    if (in_progress(true))
+        for (int q : lane_operation_->missing_ranks()) ranks.push_back(rank_of_lane(q));
+    if (ranks.empty() && in_progress(false))
+        for (int q : local_operation_.missing_ranks()) ranks.push_back(rank_of_local(q));
     return ranks;
 }
 
@@ -332,7 +397,7 @@ uint64_t TwoLevel::mark() const {
 }
 
 Status TwoLevel::peer_trouble(bool waiting, int* culprit) {
-    bool within = waiting && active() && begun_ && stages_[size_t(stage_)].level == Level::local;
+    bool within = waiting && in_progress(false);
     int q = -1;
     Status status = local_->peer_trouble(within ? local_operation_.awaited_phase() : 0, &q);
     if (!status.ok()) {

@@ -2,6 +2,10 @@
 // host over shared memory, and between the ranks of equal place on all hosts over links (a "lane"), so that all ranks of a
 // host drive its link together. Private to the engine; the face is that of Operation.
 //
+// A large all_reduce goes in chunks: while one is between the hosts, the next is summed within the host, and the last one is
+// spread there, so that the link is never idle. Each level has its stages in an order that is the same on all of its ranks,
+// and goes through them one after the other; a stage may also wait for one of the other level.
+//
 // Sums are taken within each host first, in the order of its ranks, and then in the order of the hosts. That is another
 // association than rank order, so a deterministic group stays on one level; so do half-width floats, whose partial sums
 // would be rounded.
@@ -46,7 +50,7 @@ class TwoLevel {
     WirePlanner* planner() { return lane_operation_ != nullptr ? &lane_operation_->planner() : nullptr; }
     const HostLayout& layout() const { return layout_; }
     Operation::State advance();
-    bool active() const { return stage_ < n_stages_; }
+    bool active() const { return left_ > 0; }
     void abandon();
     const Call& call() const { return *call_; }
     uint64_t sequence() const { return label_.sequence; }
@@ -69,19 +73,37 @@ class TwoLevel {
     enum class Level : uint8_t { copy, local, lane };
     struct Stage {
         Level level = Level::copy;
+        int after = -1; // the stage that must be over before it begins
+        bool over = false;
         Call call;
         double divisor = 1.0; // lane: of avg, over all ranks
         std::vector<int64_t> in_counts, out_counts;
         std::vector<void*> in_ptrs, out_ptrs;
     };
 
+    /// The stages of one level that is in progress.
+    struct Track {
+        int next = 0; // the stage that is in progress, or comes next
+        bool begun = false;
+    };
+
     Stage& add(Level level);
+    /// The same, after the last one that was added.
+    Stage& add_after_last(Level level);
     void plan_all_reduce();
     void plan_broadcast();
     void plan_all_gather();
     void plan_reduce_scatter();
     int64_t block_offset(const Blocks& blocks, int block) const;
-    bool begin_stage();
+    void start_planning(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
+    void plan_chunk(Share chunk, int* within, int* between);
+    void spread_chunk(Share chunk, int after);
+    Share share_of_lane(int64_t count, int place) const;
+    std::vector<int64_t> shares_of_lanes(int64_t count) const;
+    bool begin_stage(Stage& stage);
+    Operation::State advance(bool lane, bool* moved);
+    Operation::State fail(bool lane);
+    bool in_progress(bool lane) const { return active() && track_[lane].begun; }
     void copy(const Stage& stage);
     int rank_of_lane(int host) const { return layout_.ranks[size_t(host)][size_t(place_)]; }
 
@@ -99,8 +121,8 @@ class TwoLevel {
     bool failed_within_ = false;
     int64_t deadline_ns_ = 0;
     std::vector<Stage> stages_; // reused
-    int n_stages_ = 0, stage_ = 0;
-    bool begun_ = false;
+    int n_stages_ = 0, left_ = 0;
+    Track track_[2]; // within the host, and of the lane
     std::vector<uint8_t> scratch_;
     Status failure_;
     int culprit_ = -1;

@@ -392,13 +392,14 @@ TEST_CASE("tcp: every algorithm between hosts gives the reference's bits for eve
 }
 
 /// The collectives of a group on islands, whatever runs them there.
-void run_islands(const std::vector<std::string>& islands, bool covering) {
+void run_islands(const std::vector<std::string>& islands, bool covering, int64_t piece_bytes = 0) {
     for (Collective kind :
          {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all,
           Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter, Collective::barrier}) {
         CAPTURE(collective_name(kind));
         RankOptions options;
         options.islands = islands;
+        options.piece_bytes = piece_bytes;
         run_row({"", kind, false, false}, options, covering, {int(islands.size())});
     }
 }
@@ -408,6 +409,12 @@ TEST_CASE("two levels: even hosts, uneven hosts, and ranks that do not follow ea
     run_islands({"a", "b", "b"}, true);
     run_islands({"a", "b", "a", "b", "a"}, true);
     run_islands({"a", "a", "a", "b", "b", "b", "c", "c", "c"}, true);
+}
+
+TEST_CASE("two levels: in many chunks, still the reference's bits") {
+    run_islands({"a", "a", "b", "b"}, true, 64);
+    run_islands({"a", "b", "a", "b", "a"}, true, 64);
+    run_islands({"a", "b", "b"}, true, 64); // a rank without peers on its host
 }
 
 TEST_CASE("tcp: in many small pieces, still the reference's bits") {
