@@ -13,7 +13,7 @@ void root(const Shape& s, Program& out, int64_t segment, int64_t n) {
                 if (p.count > 0)
                     out.send(behind(s, d), in_at(p.begin * s.element_bytes), p.count);
             }
-    out.copy(out_at(), in_at(), s.count);
+    copy_in_pieces(s, out, out_at(), in_at(), s.count);
 }
 
 void other(const Shape& s, Program& out, int64_t segment, int64_t n) {

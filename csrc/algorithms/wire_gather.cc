@@ -6,14 +6,24 @@ namespace collectives {
 namespace {
 
 /// A block in pieces, so that several connections share it. Empty blocks travel, too, where the receiver must learn that
-/// they are.
-void send_block(const Shape& s, Program& out, int to, int block, int64_t count, bool even_empty, int after = -1) {
+/// they are. Returns the last of them, or `turn`.
+int send_block(const Shape& s, Program& out, int to, Place from, int64_t count, bool even_empty, int turn = -1,
+               int after = -1) {
     int64_t segment = segment_elements(s);
-    for (int64_t i = 0; i < segments(count, segment); ++i)
-        out.send(to, in_at(i * segment * s.element_bytes, block), piece_of(count, i, segment).count, {after}, count);
+    int last = turn;
+    for (int64_t i = 0; i < segments(count, segment); ++i) {
+        Place piece = from;
+        piece.offset_bytes += i * segment * s.element_bytes;
+        last = out.send(to, piece, piece_of(count, i, segment).count, {turn, after}, count);
+    }
     if (count == 0 && even_empty)
-        out.send(to, in_at(0, block), 0, {after});
+        last = out.send(to, from, 0, {turn, after});
+    return last;
 }
+
+/// Large blocks go to one peer after the other, every rank beginning with another one: on each way into a rank there is one
+/// stream at a time, and no two that the network would have to share out. Small ones go at once.
+int turn_after(const Shape& s, int64_t count, int last) { return count > segment_elements(s) ? last : -1; }
 void receive_block(const Shape& s, Program& out, int from, int block, int64_t count, bool even_empty) {
     int64_t segment = segment_elements(s);
     for (int64_t i = 0; i < segments(count, segment); ++i)
@@ -24,32 +34,33 @@ void receive_block(const Shape& s, Program& out, int from, int block, int64_t co
 
 void all_gather(const Shape& s, Program& out) {
     const Blocks& to = s.call->out;
-    for (int d = 1; d < s.world_size; ++d) send_block(s, out, behind(s, d), 0, to.count_of(s.rank), false);
+    const int64_t own = to.count_of(s.rank);
+    for (int d = 1, last = -1; d < s.world_size; ++d)
+        last = send_block(s, out, behind(s, d), in_at(), own, false, turn_after(s, own, last));
     for (int d = 1; d < s.world_size; ++d) {
         int q = behind(s, s.world_size - d);
         receive_block(s, out, q, q, to.count_of(q), false);
     }
-    out.copy(out_at(0, s.rank), in_at(), to.count_of(s.rank));
+    copy_in_pieces(s, out, out_at(0, s.rank), in_at(), to.count_of(s.rank));
 }
 
 /// In place, a block would be overwritten by the one that comes before it has gone: it leaves from scratch.
 void all_to_all(const Shape& s, Program& out) {
     const Blocks &from = s.call->in, &to = s.call->out;
-    const bool copies = in_place(*s.call);
     int64_t segment = segment_elements(s);
     std::vector<int> saved(static_cast<size_t>(s.world_size), -1);
+    std::vector<Place> places(static_cast<size_t>(s.world_size));
     for (int d = 1; d < s.world_size; ++d) {
         int q = behind(s, d);
-        int64_t count = from.count_of(q);
-        if (!copies || count == 0) {
-            send_block(s, out, q, q, count, true);
+        places[size_t(q)] = in_at(0, q);
+        if (!in_place(*s.call) || from.count_of(q) == 0)
             continue;
-        }
-        int64_t at = out.take_scratch(count * s.element_bytes);
-        saved[size_t(q)] = out.copy(scratch_at(at), in_at(0, q), count);
-        for (int64_t i = 0; i < segments(count, segment); ++i)
-            out.send(q, scratch_at(at + i * segment * s.element_bytes), piece_of(count, i, segment).count,
-                     {saved[size_t(q)]}, count);
+        places[size_t(q)] = scratch_at(out.take_scratch(from.count_of(q) * s.element_bytes));
+        saved[size_t(q)] = out.copy(places[size_t(q)], in_at(0, q), from.count_of(q));
+    }
+    for (int d = 1, last = -1; d < s.world_size; ++d) {
+        int q = behind(s, d), turn = turn_after(s, from.count_of(q), last);
+        last = send_block(s, out, q, places[size_t(q)], from.count_of(q), true, turn, saved[size_t(q)]);
     }
     for (int d = 1; d < s.world_size; ++d) {
         int q = behind(s, s.world_size - d);
@@ -58,30 +69,30 @@ void all_to_all(const Shape& s, Program& out) {
             out.receive(q, out_at(i * segment * s.element_bytes, q), piece_of(count, i, segment).count,
                         {saved[size_t(q)]}, count);
     }
-    out.copy(out_at(0, s.rank), in_at(0, s.rank), from.count_of(s.rank));
+    copy_in_pieces(s, out, out_at(0, s.rank), in_at(0, s.rank), from.count_of(s.rank));
 }
 
 void gather(const Shape& s, Program& out) {
     if (!s.is_root())
-        return send_block(s, out, s.call->root, 0, s.call->in.count_of(0), true);
+        return void(send_block(s, out, s.call->root, in_at(), s.call->in.count_of(0), true));
     for (int d = 1; d < s.world_size; ++d)
         receive_block(s, out, behind(s, d), behind(s, d), s.call->out.count_of(behind(s, d)), true);
-    out.copy(out_at(0, s.rank), in_at(), s.call->in.count_of(0));
+    copy_in_pieces(s, out, out_at(0, s.rank), in_at(), s.call->in.count_of(0));
 }
 
 void scatter(const Shape& s, Program& out) {
     if (!s.is_root())
         return receive_block(s, out, s.call->root, 0, s.call->out.count_of(0), true);
     for (int d = 1; d < s.world_size; ++d)
-        send_block(s, out, behind(s, d), behind(s, d), s.call->in.count_of(behind(s, d)), true);
-    out.copy(out_at(), in_at(0, s.rank), s.call->in.count_of(s.rank));
+        send_block(s, out, behind(s, d), in_at(0, behind(s, d)), s.call->in.count_of(behind(s, d)), true);
+    copy_in_pieces(s, out, out_at(), in_at(0, s.rank), s.call->in.count_of(s.rank));
 }
 
 void broadcast(const Shape& s, Program& out) {
     if (!s.is_root())
         return receive_block(s, out, s.call->root, 0, s.count, true);
-    for (int d = 1; d < s.world_size; ++d) send_block(s, out, behind(s, d), 0, s.count, true);
-    out.copy(out_at(), in_at(), s.count);
+    for (int d = 1; d < s.world_size; ++d) send_block(s, out, behind(s, d), in_at(), s.count, true);
+    copy_in_pieces(s, out, out_at(), in_at(), s.count);
 }
 
 void barrier(const Shape& s, Program& out) {

@@ -24,6 +24,16 @@ inline Share share_segment(const Shape& s, int part, int64_t i, int64_t segment)
 /// The d-th rank behind this one: everybody starts with another.
 inline int behind(const Shape& s, int d) { return (s.rank + d) % s.world_size; }
 
+/// A copy within this rank, in pieces: what arrives, or may leave, goes first.
+inline void copy_in_pieces(const Shape& s, Program& out, Place to, Place from, int64_t count) {
+    const int64_t segment = segment_elements(s);
+    for (int64_t i = 0; i < segments(count, segment); ++i) {
+        out.copy(to, from, piece_of(count, i, segment).count);
+        to.offset_bytes += segment * s.element_bytes;
+        from.offset_bytes += segment * s.element_bytes;
+    }
+}
+
 inline bool in_place(const Call& call) {
     const void* in = call.in.ptrs != nullptr ? call.in.ptrs[0] : call.in.base;
     const void* out = call.out.ptrs != nullptr ? call.out.ptrs[0] : call.out.base;

@@ -36,7 +36,7 @@ void broadcast(const Shape& s, Program& out) {
             out.send(rank_at(s, below[c]), s.is_root() ? in_at(offset) : out_at(offset), p.count, {got});
     }
     if (s.is_root())
-        out.copy(out_at(), in_at(), s.count);
+        copy_in_pieces(s, out, out_at(), in_at(), s.count);
 }
 
 void reduce(const Shape& s, Program& out) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMostPrograms = 16; // kept of a communicator
 constexpr int kMostRanks = 64;
+constexpr int64_t kLongWorkBytes = 128 << 10; // to add or copy more than this waits until the links have been served
 
 bool reduces(Collective kind) {
     return kind == Collective::all_reduce || kind == Collective::reduce || kind == Collective::reduce_scatter;
@@ -129,6 +130,8 @@ void WireOperation::begin(const Call& call, const PlannerConfig& config, const W
     before_ = current_->before;
     done_.assign(size_t(program.size()), 0);
     ready_.clear();
+    computing_.clear();
+    next_computing_ = 0;
     left_ = program.size();
     frame_of_.assign(size_t(program.size()), -1);
     int n_sends = 0;
@@ -146,8 +149,8 @@ void WireOperation::begin(const Call& call, const PlannerConfig& config, const W
     for (int q = 0; q < group_.size(); ++q)
         if (q != group_.rank() && (program.n_receives(q) > 0 || program.n_sends(q) > 0))
             group_.hub().mesh().want(*group_.member(q).link, deadline_ns);
-    run_ready(); // sends what can be sent, which tells the peers that we have begun
-    tell_begun();
+    tell_begun(); // before the data: behind it, the notice would wait in the queue of the network card
+    run_ready();  // what can be sent tells the other peers
     take_early();
 }
 
@@ -244,6 +247,10 @@ void WireOperation::run_ready() {
         case ActionKind::receive: receives = receives || action.n_before > 0; break; // the frame finds it
         case ActionKind::copy:
         case ActionKind::reduce:
+            if (bytes(action) * std::max<int>(1, action.n_srcs) > kLongWorkBytes) {
+                computing_.push_back(number);
+                break;
+            }
             run_compute(action);
             end(number);
             break;
@@ -369,6 +376,12 @@ Operation::State WireOperation::advance() {
         }
         moved |= !ready_.empty();
         run_ready();
+        if (!moved && next_computing_ < computing_.size()) { // nothing else to do: the links are busy meanwhile
+            int number = computing_[next_computing_++];
+            run_compute(current_->program.action(number));
+            end(number);
+            moved = true;
+        }
         if (left_ == 0) {
             active_ = false;
             return Operation::State::done;

@@ -87,6 +87,7 @@ class WireOperation final : public FrameOwner {
     std::vector<int32_t> before_; // what each action still waits for
     std::vector<uint8_t> done_;
     std::vector<int32_t> ready_, computing_;
+    size_t next_computing_ = 0;
     std::vector<OutFrame> frames_;         // of the sends
     std::vector<int32_t> frame_of_;        // by action
     std::vector<std::vector<int>> parked_; // by peer: sends that it has to begin for
