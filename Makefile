@@ -27,7 +27,8 @@ export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test build lint format test-cpp test-python test-hosts test-sanitizers test-torch soak bench docs clean
+.PHONY: help demo test build lint format test-cpp test-python test-hosts test-sanitizers test-torch soak soak-hosts \
+    bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 26
@@ -102,6 +103,9 @@ soak: build  ## random operations and faults for SOAK_MINUTES
 	$(PY) tests/soak/run.py --minutes $(SOAK_MINUTES)
 	$(call native,$(NATIVE),)
 	$(NATIVE)/tests/cpp/collectives_simulation --minutes $(SOAK_MINUTES) --first $$(date +%s)
+
+soak-hosts: build  ## 10,000 random operations on four hosts that lose packets (as root; docs/hosts.md)
+	$(PY) -m tests.soak.hosts --operations 10000
 
 lint: build  ## ruff, mypy and clang-format, as the tidy tests run them
 	$(PY) -m pytest tests/tidy -q

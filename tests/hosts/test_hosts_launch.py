@@ -49,6 +49,45 @@ def test_mpirun_on_three_hosts() -> None:
         assert len({line.split()[2] for line in lines}) == 3
 
 
+SUM = """
+import socket
+import collectives
+import numpy as np
+
+with collectives.Communicator.from_env() as comm:
+    for count in (4, 300_000):
+        array = np.full(count, 2.0 ** comm.rank)
+        comm.all_reduce(array)
+        assert (array == 2.0 ** comm.world_size - 1).all(), array
+    print(f"rank {comm.rank} of {comm.world_size} on {socket.gethostname()}: {array[0]:g}, {comm.describe()}")
+"""
+
+
+@pytest.mark.needs("mpi4py")
+@pytest.mark.needs_command("mpirun")
+@pytest.mark.parametrize("ranks", [[2, 2], [1, 2, 1]], ids=str)
+def test_a_communicator_under_mpirun_across_hosts(ranks: list[int], tmp_path) -> None:
+    script = tmp_path / "sum.py"
+    script.write_text(SUM)
+    with Hosts(len(ranks)) as hosts:
+        output = mpirun(hosts, ranks, [sys.executable, str(script)])
+    lines = sorted(line for line in output.splitlines() if line.startswith("rank"))
+    placed = [host for host, count in enumerate(ranks) for _ in range(count)]
+    for rank, host in enumerate(placed):
+        expected = f"rank {rank} of {len(placed)} on host{host}: {2 ** len(placed) - 1}, transport tcp: listens on eth0"
+        assert lines[rank].startswith(expected), output
+
+
+@pytest.mark.needs_command("mpirun")
+def test_a_communicator_under_mpirun_meets_at_an_address(tmp_path) -> None:
+    script = tmp_path / "sum.py"
+    script.write_text("import sys; sys.modules['mpi4py'] = None\n" + SUM)  # as where it is not installed
+    with Hosts(2) as hosts:
+        store = f"{hosts.address(0)}:29555"
+        output = mpirun(hosts, 1, [sys.executable, str(script)], options=["-x", f"COLLECTIVES_STORE={store}"])
+    assert output.count("of 2 on host") == 2 and output.count(": 3, transport tcp") == 2, output
+
+
 @pytest.mark.needs("mpi4py")
 @pytest.mark.needs_command("mpirun")
 def test_mpi_messages_cross_the_network() -> None:

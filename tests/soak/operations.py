@@ -138,6 +138,34 @@ def reduce(comm: Any, draw: Draw, rng: np.random.Generator, asynchronous: bool) 
     return _finish(request, asynchronous, verify)
 
 
+def gather(comm: Any, draw: Draw, rng: np.random.Generator, asynchronous: bool) -> Finish:
+    """Start a gather to a random root."""
+    dtype, count = _any(rng)
+    count //= draw.world_size
+    root = int(rng.integers(draw.world_size))
+    out = np.empty(count * draw.world_size, dtype) if draw.rank == root else None
+    request = comm.gather(out, draw.data(draw.rank, count, dtype), root, async_op=asynchronous)
+    expected = draw.all_data(count, dtype).reshape(-1)
+
+    def verify() -> None:
+        if out is not None:
+            check(draw, "gather", out, expected, f"{dtype} to {root}")
+
+    return _finish(request, asynchronous, verify)
+
+
+def scatter(comm: Any, draw: Draw, rng: np.random.Generator, asynchronous: bool) -> Finish:
+    """Start a scatter from a random root."""
+    dtype, count = _any(rng)
+    count //= draw.world_size
+    root = int(rng.integers(draw.world_size))
+    whole = draw.data(root, count * draw.world_size, dtype)
+    out = np.empty(count, dtype)
+    request = comm.scatter(out, whole if draw.rank == root else None, root, async_op=asynchronous)
+    expected = whole[draw.rank * count : (draw.rank + 1) * count]
+    return _finish(request, asynchronous, lambda: check(draw, "scatter", out, expected, f"{dtype} from {root}"))
+
+
 def messages(comm: Any, draw: Draw, rng: np.random.Generator, asynchronous: bool) -> Finish:
     """Send to the next rank and receive from the one before, several tags at once."""
     sizes = [int(size) for size in rng.choice(COUNTS[:-1], 3)]
@@ -168,7 +196,9 @@ def barrier(comm: Any, draw: Draw, rng: np.random.Generator, asynchronous: bool)
     return _finish(request, asynchronous, lambda: None)
 
 
-OPERATIONS = (all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, messages, barrier)
+OPERATIONS = (
+    all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather, scatter, messages, barrier
+)  # fmt: skip
 
 
 def start(comm: Any, draw: Draw) -> Finish:
