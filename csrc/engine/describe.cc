@@ -93,7 +93,8 @@ std::string CommunicatorImpl::describe_links() const {
     return "transport tcp: listens on " + mesh.why() + ", at " + mesh.address() + "; " +
            std::to_string(mesh.streams()) + (mesh.streams() == 1 ? " stream" : " streams") + " a peer; links " +
            profile_.origin + ": " + time_text(profile_.flat.costs.latency_ns + 2 * profile_.flat.costs.frame_ns) +
-           " a message, " + time_text(profile_.flat.costs.port_of(1 << 20)) + " a MiB";
+           " a message, " + time_text(profile_.flat.costs.port_of(1 << 20)) + " a MiB; " +
+           std::to_string(mesh.strangers()) + " strangers refused";
 }
 
 std::string CommunicatorImpl::describe_plan(const Call& call) const {

@@ -224,10 +224,7 @@ void Group::publish_failure(Code code, int culprit, const std::string& text) {
         return;
     failure_published_ = true;
     FailureRecord& record = self().control->failure;
-    std::string told = text; // the reader knows whose record it is, and of what group
-    const std::string known = " of group '" + name_ + "'", here = known + " on " + name_of(rank_);
-    if (const size_t at = told.find(known); at != std::string::npos)
-        told.erase(at, told.compare(at, here.size(), here) == 0 ? here.size() : known.size());
+    const std::string told = told_to_peers(text, name_, name_of(rank_));
     std::strncpy(record.text, told.c_str(), sizeof record.text - 1);
     record.culprit.store(culprit, std::memory_order_relaxed);
     record.code.store(uint32_t(code), std::memory_order_seq_cst);

@@ -18,4 +18,12 @@ inline std::string rank_name(int q, const std::vector<int>& shown, const std::ve
     return text + "process " + std::to_string(pid) + " on host " + host + ")";
 }
 
+/// What a rank tells its peers of its failure: they know whose word it is, and of what group.
+inline std::string told_to_peers(std::string text, const std::string& group, const std::string& name) {
+    const std::string known = " of group '" + group + "'", here = known + " on " + name;
+    if (const size_t at = text.find(known); at != std::string::npos)
+        text.erase(at, text.compare(at, here.size(), here) == 0 ? here.size() : known.size());
+    return text;
+}
+
 } // namespace collectives

@@ -52,8 +52,8 @@ Status WireGroup::known_failure(int* culprit) {
         if (m.failure == Code::ok || m.failure == Code::closed)
             continue;
         *culprit = m.culprit;
-        return Status(m.failure == Code::mismatch ? Code::mismatch : Code::peer_failed,
-                      name_of(q) + " failed: " + m.failure_text);
+        const bool same_here = m.failure == Code::mismatch || m.failure == Code::timeout; // of the group, as in Group
+        return Status(same_here ? m.failure : Code::peer_failed, name_of(q) + " failed: " + m.failure_text);
     }
     return {};
 }
@@ -79,16 +79,17 @@ void WireGroup::publish_failure(Code code, int culprit, const std::string& text)
     if (failure_published_)
         return;
     failure_published_ = true;
+    const std::string told = told_to_peers(text, name_, name_of(rank_));
     wire::FrameHeader header;
     header.kind = code == Code::closed ? wire::FrameKind::closed : wire::FrameKind::failed;
     header.group = id_;
     header.source = uint32_t(rank_);
     header.what = uint64_t(code);
     header.count = culprit;
-    header.length = code == Code::closed ? 0 : std::min<uint64_t>(text.size(), wire::kMaxNoticeBytes);
+    header.length = code == Code::closed ? 0 : std::min<uint64_t>(told.size(), wire::kMaxNoticeBytes);
     for (WireMember& m : members_)
         if (m.link != nullptr && !m.link->lost() && (code != Code::closed || m.link->used()))
-            hub_.mesh().post_notice(*m.link, header, text.data(), monotonic_ns() + kNoticeNs);
+            hub_.mesh().post_notice(*m.link, header, told.data(), monotonic_ns() + kNoticeNs);
 }
 
 int WireGroup::rank_of(const TcpLink& link, const wire::FrameHeader& header) const {
