@@ -1,0 +1,157 @@
+"""Collectives between hosts against iperf3, gloo and Open MPI, on a rig of network namespaces. Needs root.
+
+    python bench/hosts.py --json hosts.json --markdown hosts.md
+    python bench/hosts.py --rows links-2,small --rounds 3
+    python bench/hosts.py --from hosts.json --markdown hosts.md        (judge and render again, nothing measured)
+
+An entry point; includes hosts_rows.py, hosts_ranks.py, hosts_report.py, machine.py and the rig of tests/hosts.
+Method: bench/README.md. Exit status: 0, 1 when a row failed to run or gave a wrong result, 2 when nothing could start,
+3 when a target was missed (only with --strict).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+# Last, so that an installed package is never shadowed by the source tree.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from bench import hosts_report, hosts_rows, machine
+from bench.hosts_rows import Row
+
+CONGESTION = "reno"  # one for everybody, and every kernel has it
+STREAMS = 1  # of the library (COLLECTIVES_STREAMS) and of iperf3
+LARGE_WARMUP, SMALL_WARMUP = 3, 16
+LARGE_FROM_BYTES = 1 << 20
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of hosts.py."""
+    names = ",".join(row.name for row in hosts_rows.ROWS)
+    parser = argparse.ArgumentParser(prog="bench/hosts.py", description="Collectives between hosts. Needs root.")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds over all rows (default 5)")
+    parser.add_argument("--rows", default=None, metavar="NAME,...", help=f"of {names} (default all)")
+    parser.add_argument("--quick", action="store_true", help="a look: shorter blocks, sizes of 4 MiB for 64 MiB")
+    parser.add_argument("--json", dest="json_path", type=Path, default=None, help="write there after every round")
+    parser.add_argument("--markdown", dest="markdown_path", type=Path, default=None, help="write the tables there")
+    parser.add_argument("--from", dest="source", type=Path, default=None, help="judge a document, measure nothing")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one row of one round (default 300)")
+    parser.add_argument("--strict", action="store_true", help="exit with 3 when a target is missed")
+    return parser
+
+
+def iperf(hosts: Any, seconds: int) -> dict[str, float]:
+    """Bits per second that TCP gets from host 0 to host 1: alone, and (the slower direction) both ways at once."""
+    from tests.hosts import goodput
+
+    one_way = goodput(hosts, 0, 1, streams=STREAMS, seconds=seconds, options=[f"--congestion={CONGESTION}"])
+    return {"one_way": one_way, "both": _both_ways(hosts, seconds)}
+
+
+def _both_ways(hosts: Any, seconds: int) -> float:
+    from tests.hosts import wait_until
+    from tests.hosts.launch import listens
+
+    server = hosts.run(1, ["iperf3", "--server", "--one-off"], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: listens(hosts, 1, 5201), 10, "iperf3's server")
+        command = ["iperf3", "--client", hosts.address(1), f"--parallel={STREAMS}", f"--time={seconds}", "--json"]
+        text = hosts.check_output(0, [*command, "--bidir", f"--congestion={CONGESTION}"], timeout=seconds + 20)
+        server.wait(10)
+    finally:
+        server.kill()
+        server.wait()
+    end = json.loads(text)["end"]
+    return min(end["sum_received"]["bits_per_second"], end["sum_received_bidir_reverse"]["bits_per_second"])
+
+
+def measure_row(row: Row, index: int, quick: bool, timeout: float) -> dict[str, Any]:
+    """A row in one round: the bound before it on the same rig, then its cells."""
+    from bench import hosts_ranks
+    from tests.hosts import Hosts, run_ranks_on_hosts
+
+    sample: dict[str, Any] = {"row": row.name, "round": index, "busy": machine.busy_fraction(0.5)}
+    with Hosts(row.hosts, rate=row.rate, congestion=CONGESTION) as hosts:
+        if row.bound:
+            sample["iperf"] = iperf(hosts, 1 if quick else 2)
+        sizes = tuple(min(size, 4 << 20) for size in row.sizes) if quick else row.sizes
+        large = max(sizes) >= LARGE_FROM_BYTES
+        environment = {"OMP_NUM_THREADS": "1", "COLLECTIVES_STREAMS": str(STREAMS)}
+        seconds, warmup = (0.05 if quick else 0.3), (LARGE_WARMUP if large else SMALL_WARMUP)
+        found = run_ranks_on_hosts(
+            hosts_ranks.sweep, hosts, row.ranks, row.ops, sizes, seconds, warmup, index,
+            timeout=timeout, backend=None, env=environment,
+        )  # fmt: skip
+        sample["cells"] = found[0]
+    return sample
+
+
+def measure_all(
+    rows: Sequence[Row],
+    options: argparse.Namespace,
+    say: Callable[[str], None],
+    measure: Callable[[Row, int, bool, float], dict[str, Any]] = measure_row,
+) -> dict[str, Any]:
+    """All rounds: in each every row in turn, the order turning from round to round; kept after every round."""
+    document: dict[str, Any] = {
+        "schema": hosts_report.SCHEMA,
+        "machine": machine.describe(),
+        "congestion": CONGESTION,
+        "streams": STREAMS,
+        "quick": options.quick,
+        "rounds": 0,
+        "rows": [row.name for row in rows],
+        "samples": [],
+    }
+    started = time.monotonic()
+    for index in range(options.rounds):
+        turn = index % len(rows)
+        for row in [*rows[turn:], *rows[:turn]]:
+            try:
+                sample = measure(row, index, options.quick, options.timeout)
+            except Exception as error:  # one row that fails must not take the others' figures with it
+                sample = {"row": row.name, "round": index, "error": f"{type(error).__name__}: {error}"[-2000:]}
+            document["samples"].append(sample)
+            how = "FAILED" if sample.get("error") else "done"
+            say(f"round {index + 1}/{options.rounds}, {row.name}: {how}, {time.monotonic() - started:.0f} s")
+        document["rounds"] = index + 1
+        if options.json_path:
+            options.json_path.write_text(json.dumps(document, indent=1) + "\n")
+    return document
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status of the process."""
+    options = build_parser().parse_args(arguments)
+    try:
+        if options.source:
+            document = json.loads(options.source.read_text())
+            hosts_report.validate(document)
+        else:
+            from tests.hosts import why_not
+
+            rows = hosts_rows.chosen(options.rows)
+            if reason := why_not("iperf3"):
+                raise OSError(f"no rig of hosts can be made here: {reason}")
+            document = measure_all(rows, options, lambda text: print(text, file=sys.stderr, flush=True))
+    except (ValueError, OSError) as error:
+        print(f"bench/hosts.py: {error}", file=sys.stderr)
+        return 2
+    text = hosts_report.markdown(document)
+    print(text)
+    if options.markdown_path:
+        options.markdown_path.write_text(text)
+    if hosts_report.broken(document):
+        return 1
+    return 3 if options.strict and not all(each.passed for each in hosts_report.judged(document)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
