@@ -227,8 +227,12 @@ Status CommunicatorImpl::trouble(int64_t deadline_ns, int64_t timeout_ns) {
     if (failed_.load(std::memory_order_acquire))
         return error();
     int culprit = -1;
-    if (Status status = fabric_.peer_trouble(true, &culprit); !status.ok())
+    if (Status status = fabric_.peer_trouble(true, &culprit); !status.ok()) {
+        // A peer that ran out of time may only have waited for this rank, which waits for the one to blame.
+        if (const std::string names = waited_for(); status.code() == Code::timeout && fabric_.wire() && !names.empty())
+            status = Status(status.code(), status.message() + "; this rank was still waiting for " + names);
         return fail(status, culprit, fabric_.active() ? &fabric_.call() : nullptr);
+    }
     if (monotonic_ns() >= deadline_ns)
         return fail(timeout_error(timeout_ns), -1, nullptr);
     if (fabric_.active())
@@ -249,12 +253,18 @@ std::string CommunicatorImpl::own_call(const Call& call) const {
     return describe(call, config_.rank) + " #" + std::to_string(number);
 }
 
+/// The ranks that the operation under way waits for, by name; empty where there is none.
+std::string CommunicatorImpl::waited_for() {
+    std::string text;
+    if (fabric_.active())
+        for (int q : fabric_.missing_ranks()) text += (text.empty() ? "" : ", ") + fabric_.name_of(q);
+    return text;
+}
+
 Status CommunicatorImpl::timeout_error(int64_t timeout_ns) {
     std::string text = own_call(fabric_.call()) + " of group '" + config_.name + "' on " +
                        fabric_.name_of(config_.rank) + " timed out after " + seconds(timeout_ns) +
-                       ": still waiting for ";
-    std::vector<int> missing = fabric_.missing_ranks();
-    for (size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : "") + fabric_.name_of(missing[i]);
+                       ": still waiting for " + waited_for();
     text += ", silent for " + seconds(monotonic_ns() - operation_started_ns_) +
             "; a rank that is stopped, slow, or calls something else keeps the others waiting";
     return Status(Code::timeout, text);

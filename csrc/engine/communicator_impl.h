@@ -161,6 +161,7 @@ class CommunicatorImpl final : public Communicator {
     void allow_ways(bool can_pull);
     int64_t piece_bytes() const;
     Status trouble(int64_t deadline_ns, int64_t timeout_ns);
+    std::string waited_for();
     Status timeout_error(int64_t timeout_ns);
     void remember_message(const std::shared_ptr<MessageRequest>& request);
     std::string oldest_message();
