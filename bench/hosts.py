@@ -15,6 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ CONGESTION = "reno"  # one for everybody, and every kernel has it
 STREAMS = 1  # of the library (COLLECTIVES_STREAMS) and of iperf3
 LARGE_WARMUP, SMALL_WARMUP = 3, 16
 LARGE_FROM_BYTES = 1 << 20
+QUICK_BYTES = 4 << 20
+TUNE_BYTES = 16 << 20
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -74,23 +77,84 @@ def _both_ways(hosts: Any, seconds: int) -> float:
 
 def measure_row(row: Row, index: int, quick: bool, timeout: float) -> dict[str, Any]:
     """A row in one round: the bound before it on the same rig, then its cells."""
-    from bench import hosts_ranks
-    from tests.hosts import Hosts, run_ranks_on_hosts
+    from tests.hosts import Hosts
 
     sample: dict[str, Any] = {"row": row.name, "round": index, "busy": machine.busy_fraction(0.5)}
     with Hosts(row.hosts, rate=row.rate, congestion=CONGESTION) as hosts:
         if row.bound:
             sample["iperf"] = iperf(hosts, 1 if quick else 2)
-        sizes = tuple(min(size, 4 << 20) for size in row.sizes) if quick else row.sizes
-        large = max(sizes) >= LARGE_FROM_BYTES
-        environment = {"OMP_NUM_THREADS": "1", "COLLECTIVES_STREAMS": str(STREAMS)}
-        seconds, warmup = (0.05 if quick else 0.3), (LARGE_WARMUP if large else SMALL_WARMUP)
-        found = run_ranks_on_hosts(
-            hosts_ranks.sweep, hosts, row.ranks, row.ops, sizes, seconds, warmup, index,
-            timeout=timeout, backend=None, env=environment,
-        )  # fmt: skip
-        sample["cells"] = found[0]
+        sample |= _KINDS[row.kind](row, hosts, sample, index, quick, timeout)
     return sample
+
+
+def _on_ranks(row: Row, hosts: Any, timeout: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What rank 0 returned."""
+    from tests.hosts import run_ranks_on_hosts
+
+    environment = {"OMP_NUM_THREADS": "1", "COLLECTIVES_STREAMS": str(STREAMS)}
+    options: dict[str, Any] = {"timeout": timeout, "backend": None, "env": environment}
+    return run_ranks_on_hosts(function, hosts, row.ranks, *arguments, **options)[0]
+
+
+def _sweep(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, timeout: float) -> dict[str, Any]:
+    from bench import hosts_ranks
+
+    sizes = tuple(min(size, QUICK_BYTES) for size in row.sizes) if quick else row.sizes
+    large = max(sizes) >= LARGE_FROM_BYTES
+    seconds, warmup = (0.05 if quick else 0.3), (LARGE_WARMUP if large else SMALL_WARMUP)
+    cells = _on_ranks(row, hosts, timeout, hosts_ranks.sweep, row.ops, sizes, seconds, warmup, index)
+    if row.mpi:
+        for cell, added in zip(cells, _open_mpi(hosts, sizes, seconds, timeout), strict=True):
+            cell |= added
+    return {"cells": cells}
+
+
+def _open_mpi(hosts: Any, sizes: Sequence[int], seconds: float, timeout: float) -> list[dict[str, Any]]:
+    """Cells of the core and of Open MPI over tcp in the same processes; of two settings the one better for MPI."""
+    from tests.hosts import mpirun
+
+    best: list[dict[str, Any]] = []
+    for name, added in (("plain", []), ("yields", ["--mca", "mpi_yield_when_idle", "1"])):
+        cells = []
+        with tempfile.TemporaryDirectory() as folder:
+            written = Path(folder) / "run.json"
+            program = [sys.executable, str(Path(__file__).with_name("run.py")), "--peers", "core,mpi", "--rounds", "1"]
+            program += ["-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", str(sizes[1] // sizes[0]), "--no-probe"]
+            program += ["--ops", "all_reduce", "--pin", "none", "--seconds", str(seconds), "--json", str(written)]
+            options = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0"]
+            environment = {"OMP_NUM_THREADS": "1", "COLLECTIVES_STREAMS": str(STREAMS)}
+            mpirun(hosts, 1, program, options=[*options, *added], env=environment, timeout=timeout)
+            results = json.loads(written.read_text())["results"]
+        for core, mpi in zip(results[::2], results[1::2], strict=True):
+            cells.append({"core": core, "mpi": mpi | {"setting": name}})
+        better = [
+            one
+            if "median_us" not in two["mpi"] or one["mpi"].get("median_us", 1e99) <= two["mpi"]["median_us"]
+            else two
+            for one, two in zip(best or cells, cells, strict=True)
+        ]
+        best = better
+    return best
+
+
+def _ddp(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, timeout: float) -> dict[str, Any]:
+    from bench import hosts_ranks
+
+    model_bytes = 4 * hosts_ranks.LAYERS * hosts_ranks.WIDTH * (hosts_ranks.WIDTH + 1)
+    exchange_s = hosts_rows.exchange_s(row, sample | {"ddp": {"model_bytes": model_bytes}})
+    return {"ddp": _on_ranks(row, hosts, timeout, hosts_ranks.ddp, exchange_s, 2 if quick else 5, index)}
+
+
+def _planner(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, timeout: float) -> dict[str, Any]:
+    from bench import hosts_ranks
+
+    sizes = tuple(size for size in row.sizes if size <= QUICK_BYTES) if quick else row.sizes
+    with tempfile.TemporaryDirectory() as cache:
+        most = LARGE_FROM_BYTES if quick else TUNE_BYTES
+        return {"plans": _on_ranks(row, hosts, timeout, hosts_ranks.plan, sizes, 0.3, most, cache)}
+
+
+_KINDS: dict[str, Callable[..., dict[str, Any]]] = {"sweep": _sweep, "ddp": _ddp, "planner": _planner}
 
 
 def measure_all(

@@ -13,6 +13,8 @@ from bench import cases, metrics, report
 
 LARGE = 64 << 20
 SMALL = (8, 64, 512, 4096, 32 << 10)
+# None of them is a size that tune() measures (8 B times a power of 4).
+PLANNED = (16, 200, 1536, 12 << 10, 100 << 10, 700 << 10, 5 << 20, LARGE)
 NO_SLOWER = 0.97  # as in compare.py
 EVERY_OP = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
@@ -56,6 +58,9 @@ ROWS: tuple[Row, ...] = (
     Row("two-level", "sweep", 2, 2, "1gbit", bound="one_way", need=0.95, gloo=1.4),
     Row("small", "sweep", 4, 1, None, sizes=SMALL, gloo=5.0, mpi=NO_SLOWER),
     Row("unshaped", "sweep", 2, 1, None, bound="both", need=0.8),
+    Row("ddp", "ddp", 4, 1, "1gbit", bound="one_way", need=1.1),
+    *(Row(f"plan-{hosts}", "planner", hosts, 1, None, sizes=PLANNED) for hosts in (2, 3, 4, 8)),
+    *(Row(f"plan-{hosts}-1gbit", "planner", hosts, 1, "1gbit", sizes=PLANNED) for hosts in (2, 3, 4, 8)),
 )
 
 
@@ -90,7 +95,7 @@ def verdicts(row: Row, samples: list[dict[str, Any]]) -> list[Verdict]:
     errors = [sample["error"] for sample in samples if sample.get("error")]
     if errors or not samples:
         return [Verdict(row.name, "all", "-", None, False, errors[0] if errors else "not measured")]
-    return _sweep(row, samples)
+    return {"sweep": _sweep, "ddp": _ddp, "planner": _planner}[row.kind](row, samples)
 
 
 def _sweep(row: Row, samples: list[dict[str, Any]]) -> list[Verdict]:
@@ -135,3 +140,46 @@ def _at_least(row: Row, what: str, need: float, value: float, note: str = "") ->
 
 def _at_most(row: Row, what: str, need: float, value: float, note: str = "") -> Verdict:
     return Verdict(row.name, what, f"<= {need:g}", value, value <= need, note)
+
+
+def exchange_s(row: Row, sample: dict[str, Any]) -> float:
+    """Least seconds of the exchange of a model's gradients, by the bytes of an all_reduce and iperf3."""
+    return link_bits(row, "all_reduce", sample["ddp"]["model_bytes"]) / sample["iperf"]["one_way"]
+
+
+def _ddp(row: Row, samples: list[dict[str, Any]]) -> list[Verdict]:
+    found = []
+    for peer, need in (("collectives", row.need or 1.1), ("gloo", float("inf"))):
+        ratios, exchanges, computes, steps = [], [], [], []
+        for sample in samples:
+            exchanges.append(exchange_s(row, sample))
+            computes.append(sample["ddp"]["compute_s"])
+            steps.append(sample["ddp"][f"{peer}_step_s"])
+            ratios.append(steps[-1] / max(exchanges[-1], computes[-1]))
+        step, compute, exchange = (statistics.median(each) for each in (steps, computes, exchanges))
+        note = f"step {step:.3f} s, compute {compute:.3f} s, exchange {exchange:.3f} s"
+        what = f"step / max(compute, exchange), {peer}"
+        found.append(_at_most(row, what, need, statistics.median(ratios), note))
+    return found
+
+
+def _planner(row: Row, samples: list[dict[str, Any]]) -> list[Verdict]:
+    """Per size: the chosen algorithm's time over the best one's, and predicted over measured of the chosen."""
+    found = []
+    for index, first in enumerate(samples[0]["plans"]):
+        plans = [sample["plans"][index] for sample in samples]
+        size = report.size_text(first["bytes"])
+        ratios, predictions, notes = [], [], []
+        for plan in plans:
+            times, chosen_name = plan["measured_us"], plan["chosen"]
+            best = min(times, key=times.__getitem__)
+            ratios.append(times[chosen_name] / times[best])
+            predictions.append(plan["predicted_us"][chosen_name] / times[chosen_name])
+            notes.append(f"{chosen_name.removeprefix('all_reduce_')} (best {best.removeprefix('all_reduce_')})")
+        found.append(_at_most(row, f"{size}, chosen / best", 1.1, statistics.median(ratios), ", ".join(notes)))
+        value = statistics.median(predictions)
+        taken = statistics.median(plan["measured_us"][plan["chosen"]] for plan in plans)
+        note = f"chosen took {taken:,.0f} us"
+        passed = 0.85 <= value <= 1.15
+        found.append(Verdict(row.name, f"{size}, predicted / measured", "0.85 to 1.15", value, passed, note))
+    return found
