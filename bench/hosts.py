@@ -181,7 +181,7 @@ def measure_all(
             try:
                 sample = measure(row, index, options.quick, options.timeout)
             except Exception as error:  # one row that fails must not take the others' figures with it
-                sample = {"row": row.name, "round": index, "error": f"{type(error).__name__}: {error}"[-2000:]}
+                sample = {"row": row.name, "round": index, "error": f"{type(error).__name__}: {error}"[:2000]}
             document["samples"].append(sample)
             how = "FAILED" if sample.get("error") else "done"
             say(f"round {index + 1}/{options.rounds}, {row.name}: {how}, {time.monotonic() - started:.0f} s")

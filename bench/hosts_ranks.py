@@ -85,7 +85,7 @@ def as_dict(measured: Any) -> dict[str, Any]:
 # ---- DDP -------------------------------------------------------------------------------------------------------------
 
 WIDTH, LAYERS = 1024, 12  # 12 x (1024 x 1024 + 1024) fp32: 50.4 MB
-SMALL_BATCH, LARGEST_BATCH = 16, 4096
+SMALL_BATCH, LARGEST_BATCH = 16, 512
 
 
 def ddp(rank: int, world_size: int, exchange_s: float, steps: int, turn: int) -> dict[str, Any]:
@@ -117,9 +117,10 @@ def ddp(rank: int, world_size: int, exchange_s: float, steps: int, turn: int) ->
         with model.no_sync():
             return _slowest(world, lambda: model(data).sum().backward(), count)
 
-    small = computing(SMALL_BATCH, 3)
-    slope = max((computing(4 * SMALL_BATCH, 3) - small) / (3 * SMALL_BATCH), 1e-6)
-    batch = int(min(LARGEST_BATCH, max(SMALL_BATCH, SMALL_BATCH + (exchange_s - small) / slope)))
+    # By doubling and not by a slope: one disturbed measurement must not give a batch that never ends.
+    batch = SMALL_BATCH
+    while batch < LARGEST_BATCH and computing(batch, 2) < 0.7 * exchange_s:
+        batch *= 2
     found: dict[str, Any] = {"batch": batch, "model_bytes": sum(4 * each.numel() for each in model.parameters())}
     computes = [computing(batch, steps)]
     data = torch.randn(batch, WIDTH)

@@ -44,7 +44,7 @@ def judged(document: dict[str, Any]) -> list[hosts_rows.Verdict]:
 
 def broken(document: dict[str, Any]) -> list[str]:
     """Rows that failed to run, and wrong results."""
-    found = [f"{one['row']}: {one['error']}" for one in document["samples"] if one.get("error")]
+    found = [f"{one['row']}: {hosts_rows.in_short(one['error'])}" for one in document["samples"] if one.get("error")]
     for one in document["samples"]:
         for cell in one.get("cells", []):
             for peer, figures in cell.items():
@@ -65,7 +65,7 @@ def markdown(document: dict[str, Any]) -> str:
     for name in document["rows"]:
         lines += ["", *_figures(name, samples_of(document, name))]
     wrong = broken(document)
-    return "\n".join([*lines, *([""] + [f"BROKEN: {line.splitlines()[-1]}" for line in wrong] if wrong else []), ""])
+    return "\n".join([*lines, *([""] + [f"BROKEN: {line}" for line in wrong] if wrong else []), ""])
 
 
 def _conditions(document: dict[str, Any]) -> str:

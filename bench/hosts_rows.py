@@ -90,11 +90,17 @@ def share(row: Row, cell: dict[str, Any], iperf: dict[str, float], bound: str, p
     return link_bits(row, cell["op"], cell["bytes"]) / (cell[peer]["median_us"] / 1e6) / iperf[bound]
 
 
+def in_short(error: str) -> str:
+    """The line of an error that says most: one that says how a rank ended, else the first."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no message"]
+    return next((line for line in lines if line.startswith("---- rank")), lines[0])[:200]
+
+
 def verdicts(row: Row, samples: list[dict[str, Any]]) -> list[Verdict]:
     """Judge a row on its samples, one a round."""
     errors = [sample["error"] for sample in samples if sample.get("error")]
     if errors or not samples:
-        return [Verdict(row.name, "all", "-", None, False, errors[0] if errors else "not measured")]
+        return [Verdict(row.name, "all", "-", None, False, in_short(errors[0]) if errors else "not measured")]
     return {"sweep": _sweep, "ddp": _ddp, "planner": _planner}[row.kind](row, samples)
 
 
@@ -139,7 +145,7 @@ def _at_least(row: Row, what: str, need: float, value: float, note: str = "") ->
 
 
 def _at_most(row: Row, what: str, need: float, value: float, note: str = "") -> Verdict:
-    return Verdict(row.name, what, f"<= {need:g}", value, value <= need, note)
+    return Verdict(row.name, what, f"<= {need:g}" if need < float("inf") else "-", value, value <= need, note)
 
 
 def exchange_s(row: Row, sample: dict[str, Any]) -> float:
