@@ -29,7 +29,11 @@ int Program::add(ActionKind kind, int peer, int64_t count, std::span<const int> 
 }
 
 int Program::send(int peer, Place from, int64_t count, std::initializer_list<int> after, int64_t whole) {
-    int number = add(ActionKind::send, peer, count, {after.begin(), after.size()});
+    return send(peer, from, count, std::span<const int>(after.begin(), after.size()), whole);
+}
+
+int Program::send(int peer, Place from, int64_t count, std::span<const int> after, int64_t whole) {
+    int number = add(ActionKind::send, peer, count, after);
     actions_.back().whole = whole < 0 ? count : whole;
     actions_.back().slot = uint32_t(sends_[size_t(peer)]++);
     place(from);

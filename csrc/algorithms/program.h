@@ -50,6 +50,7 @@ class Program {
     // Each returns the action's number, for the `after` of later ones. -1 in `after` is left out.
     // `whole`: elements of the block that is sent in pieces; -1: this is all of it.
     int send(int peer, Place from, int64_t count, std::initializer_list<int> after = {}, int64_t whole = -1);
+    int send(int peer, Place from, int64_t count, std::span<const int> after, int64_t whole);
     int receive(int peer, Place to, int64_t count, std::initializer_list<int> after = {}, int64_t whole = -1);
     int copy(Place to, Place from, int64_t count, std::initializer_list<int> after = {});
     int reduce(std::span<const Place> dsts, std::span<const Place> srcs, int64_t count, std::span<const int> after,
@@ -93,6 +94,9 @@ struct WireAlgorithm {
     const char* cost; // rounds and bytes a rank sends, for people
     bool (*applies)(const Shape&);
     void (*build)(const Shape&, Program& out);
+    /// Wants to know the blocks of all ranks, of a collective whose ranks otherwise know their own: the engine checks that
+    /// all run it, or none.
+    bool even_only = false;
 };
 
 extern const WireAlgorithm* const kWireAlgorithms[];

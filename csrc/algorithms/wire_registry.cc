@@ -12,7 +12,7 @@ const WireAlgorithm* const kWireAlgorithms[] = {
     &kAllReduceHalving,    &kAllReduceRing,                           // all_reduce
     &kReduceExchange,      &kReduceDirect,           &kReduceTree,    // reduce
     &kReduceScatterDirect, &kAllGatherDirect,                         // reduce_scatter, all_gather
-    &kAllToAllPairwise,                                               // all_to_all
+    &kAllToAllPairwise,    &kAllToAllBruck,                           // all_to_all
     &kBroadcastDirect,     &kBroadcastScatterGather, &kBroadcastTree, // broadcast
     &kGatherDirect,        &kScatterDirect,                           // the rest
     &kBarrierDirect,

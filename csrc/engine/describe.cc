@@ -126,7 +126,7 @@ std::string CommunicatorImpl::describe_plan(const Call& call) const {
 
 /// The rows of one level, with what they are predicted to take.
 std::string CommunicatorImpl::describe_level(const Call& call, int world_size, const LevelProfile& profile) const {
-    const Shape shape = shape_of(call, 0, world_size, 1 << 20, planner_);
+    const Shape shape = wire_shape_of(call, 0, world_size, planner_);
     WirePlanner planner; // of its own: this one may be asked while operations run
     planner.set_profile(profile);
     const WireAlgorithm* taken =

@@ -1,16 +1,14 @@
 // What is wrong with a call's arguments on this rank alone. Everything that a peer could disagree about is the
 // fingerprint's business.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/communicator_impl.h"
 
 namespace collectives {
 namespace {
-
-constexpr size_t kMostRanks = 64; // Communicator::create refuses more
 
 struct Range {
     uintptr_t begin, end;
@@ -148,15 +146,15 @@ class Checker {
             Range range;
             int block;
         };
-        std::array<Place, kMostRanks> places;
-        int used = 0;
+        static thread_local std::vector<Place> places; // kept, so that a call allocates nothing
+        places.clear();
         for (int i = 0; i < n_; ++i)
             if (const Range r = range(call_.out, i); r.begin != r.end)
-                places[size_t(used++)] = {r, i};
-        std::sort(places.begin(), places.begin() + used,
+                places.push_back({r, i});
+        std::sort(places.begin(), places.end(),
                   [](const Place& a, const Place& b) { return a.range.begin < b.range.begin; });
-        for (int i = 1; i < used; ++i) {
-            const Place &a = places[size_t(i - 1)], &b = places[size_t(i)];
+        for (size_t i = 1; i < places.size(); ++i) {
+            const Place &a = places[i - 1], &b = places[i];
             if (b.range.begin < a.range.end)
                 return wrong("blocks " + std::to_string(std::min(a.block, b.block)) + " and " +
                              std::to_string(std::max(a.block, b.block)) +

@@ -11,17 +11,20 @@
 namespace collectives {
 namespace {
 
-constexpr size_t kMostPrograms = 16; // kept of a communicator
-constexpr int kMostRanks = 64;
+constexpr size_t kMostPrograms = 16;          // kept of a communicator
 constexpr int64_t kLongWorkBytes = 128 << 10; // to add or copy more than this waits until the links have been served
 
 bool reduces(Collective kind) {
     return kind == Collective::all_reduce || kind == Collective::reduce || kind == Collective::reduce_scatter;
 }
 
-uint64_t what_of(const Call& call) {
+constexpr uint64_t kSplitsGiven = uint64_t(1) << 48, kEvenOnly = uint64_t(1) << 49; // above these: nothing
+
+bool splits_given(const Call& call) { return call.in.counts != nullptr || call.out.counts != nullptr; }
+
+uint64_t what_of(const Call& call, bool even_only) {
     return uint64_t(call.kind) | uint64_t(call.dtype) << 8 | uint64_t(call.op) << 16 |
-           uint64_t(uint16_t(call.root)) << 24 | uint64_t(call.in.counts != nullptr) << 48;
+           uint64_t(uint16_t(call.root)) << 24 | (splits_given(call) ? kSplitsGiven : 0) | (even_only ? kEvenOnly : 0);
 }
 
 /// What a header says was called, in words.
@@ -63,7 +66,8 @@ bool same_memory(const Call& call) {
 
 WireOperation::WireOperation(WireGroup& group)
     : group_(group), parked_(size_t(group.size())), sent_bytes_(size_t(group.size())),
-      in_offsets_(size_t(group.size())), out_offsets_(size_t(group.size())) {
+      in_offsets_(size_t(group.size())), out_offsets_(size_t(group.size())), dsts_(size_t(group.size())),
+      srcs_(size_t(group.size())) {
     std::lock_guard<std::mutex> lock(group_.hub().mesh().mutex());
     group_.set_operation(this);
     group_.hub().add(group_);
@@ -110,8 +114,7 @@ void WireOperation::begin(const Call& call, const PlannerConfig& config, const W
     label_ = label;
     sequence_ = sequence;
     deadline_ns_ = deadline_ns;
-    shape_ = shape_of(call, group_.rank(), group_.size(), 1 << 20, config);
-    shape_.piece_bytes = config.wire_piece_bytes;
+    shape_ = wire_shape_of(call, group_.rank(), group_.size(), config);
     fingerprint_ = (fingerprint_ ^ label.signature) * 0x9e3779b97f4a7c15ull;
     const WireAlgorithm* algorithm =
         planner_.choose(shape_, config.deterministic, config.wire_forced != nullptr ? config.wire_forced : forced);
@@ -193,7 +196,7 @@ wire::FrameHeader WireOperation::header_for(wire::FrameKind kind) const {
     header.group = group_.id();
     header.sequence = sequence_;
     header.fingerprint = fingerprint_;
-    header.what = what_of(*label_.call);
+    header.what = what_of(*label_.call, current_->algorithm->even_only);
     header.source = uint32_t(group_.rank());
     return header;
 }
@@ -271,11 +274,10 @@ void WireOperation::run_compute(const Action& action) {
             kernels::copy_fn(kernels::Store::plain)(to, from, bytes(action));
         return;
     }
-    void* dsts[kMostRanks];
-    const void* srcs[kMostRanks];
-    for (int i = 0; i < action.n_dsts; ++i) dsts[i] = at(places[i]);
-    for (int i = 0; i < action.n_srcs; ++i) srcs[i] = at(places[action.n_dsts + i]);
-    reduce_(dsts, action.n_dsts, srcs, action.n_srcs, action.count, action.finishes ? whole_ : partial_);
+    for (int i = 0; i < action.n_dsts; ++i) dsts_[size_t(i)] = at(places[i]);
+    for (int i = 0; i < action.n_srcs; ++i) srcs_[size_t(i)] = at(places[action.n_dsts + i]);
+    reduce_(dsts_.data(), action.n_dsts, srcs_.data(), action.n_srcs, action.count,
+            action.finishes ? whole_ : partial_);
 }
 
 void WireOperation::try_send(int number) {
@@ -323,7 +325,8 @@ Landing WireOperation::land(int q, const wire::FrameHeader& header) {
     if (!failure_.ok())
         return {Landing::discard, nullptr};
     int number = current_->program.receive_at(q, header.slot);
-    bool other_call = header.fingerprint != fingerprint_ || number < 0;
+    const bool other_rows = ((header.what & kEvenOnly) != 0) != current_->algorithm->even_only;
+    bool other_call = header.fingerprint != fingerprint_ || number < 0 || other_rows;
     const Action* action = number < 0 ? nullptr : &current_->program.action(number);
     if (other_call || done_[size_t(number)] || header.length != uint64_t(bytes(*action)) ||
         header.count != shown_count(*action)) {
@@ -346,6 +349,8 @@ void WireOperation::landed(int q, const wire::FrameHeader& header) {
 /// The peer's frame is of another call than ours, or of other splits.
 void WireOperation::disagree(int q, const wire::FrameHeader& header) {
     const std::string group = " of group '" + group_.name() + "': ", me = group_.name_of(group_.rank());
+    if (header.fingerprint == fingerprint_ && (current_->algorithm->even_only || (header.what & kEvenOnly) != 0))
+        return disagree_about_blocks(q, header);
     if (header.fingerprint == fingerprint_)
         return fail(Status(Code::mismatch, describe(*label_.call, label_.rank) + " #" +
                                                std::to_string(label_.sequence) + group + group_.name_of(q) + " sends " +
@@ -358,6 +363,21 @@ void WireOperation::disagree(int q, const wire::FrameHeader& header) {
                          " on " + group_.name_of(q);
     fail(Status(Code::mismatch, "ranks of group '" + group_.name() + "' called different operations: " + detail +
                                     "; every rank must make the same calls in the same order"),
+         q);
+}
+
+/// One of the two runs an algorithm that wants all blocks to be alike.
+void WireOperation::disagree_about_blocks(int q, const wire::FrameHeader& header) {
+    auto given = [](bool splits) { return std::string(splits ? "gives splits" : "gives no splits"); };
+    const bool mine = splits_given(*label_.call), theirs = (header.what & kSplitsGiven) != 0;
+    const std::string me = group_.name_of(group_.rank()), peer = group_.name_of(q);
+    std::string detail = mine != theirs ? me + " " + given(mine) + " but " + peer + " " + given(theirs)
+                                        : "the blocks of " + me + " have " + std::to_string(shape_.count) +
+                                              " elements but those of " + peer + " " + std::to_string(header.count);
+    fail(Status(Code::mismatch, describe(*label_.call, label_.rank) + " #" + std::to_string(label_.sequence) +
+                                    " of group '" + group_.name() + "': " + detail +
+                                    "; without splits all ranks' blocks must have the same size, and where one rank "
+                                    "gives splits, all must"),
          q);
 }
 

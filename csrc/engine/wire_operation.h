@@ -68,6 +68,7 @@ class WireOperation final : public FrameOwner {
     void fail(Status status, int culprit);
     void let_go();
     void disagree(int q, const wire::FrameHeader& header);
+    void disagree_about_blocks(int q, const wire::FrameHeader& header);
     wire::FrameHeader header_for(wire::FrameKind kind) const;
 
     WireGroup& group_;
@@ -95,6 +96,8 @@ class WireOperation final : public FrameOwner {
     int left_ = 0;                         // actions that have not ended
     std::vector<uint8_t> scratch_, scaled_;
     std::vector<int64_t> in_offsets_, out_offsets_;
+    std::vector<void*> dsts_; // of a reduction: at most one a rank, of either
+    std::vector<const void*> srcs_;
     kernels::ReduceFn reduce_ = nullptr;
     kernels::ReduceArgs whole_, partial_;
     uint8_t nothing_ = 0; // where empty payloads go

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "engine/operation.h"
+
 namespace collectives {
 namespace {
 
@@ -27,6 +29,14 @@ uint64_t key_of(const Shape& s) {
 }
 
 } // namespace
+
+Shape wire_shape_of(const Call& call, int rank, int world_size, const PlannerConfig& config) {
+    Shape shape = shape_of(call, rank, world_size, 1 << 20, config);
+    shape.piece_bytes = config.wire_piece_bytes;
+    if (call.kind == Collective::all_to_all && call.in.counts == nullptr && call.out.counts == nullptr)
+        shape.count = call.in.count;
+    return shape;
+}
 
 double WirePlanner::predict(const WireAlgorithm& row, const Shape& shape) const {
     double ns = predict_ns(programs_of_all(row, shape), shape.element_bytes, profile_.costs);

@@ -16,6 +16,11 @@ struct WireCandidate {
     double ns; // predicted
 };
 
+struct PlannerConfig;
+
+/// The call as programs between hosts see it. Of an all_to_all without splits, the block's size is known to all.
+Shape wire_shape_of(const Call& call, int rank, int world_size, const PlannerConfig& config);
+
 class WirePlanner {
   public:
     void set_profile(const LevelProfile& profile) {

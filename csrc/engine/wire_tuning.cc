@@ -224,7 +224,7 @@ Status CommunicatorImpl::tune_level(bool lanes, int64_t most_bytes, LevelProfile
             const int64_t count = row.kind == Collective::barrier ? 0 : bytes / 4 / (blocks ? ranks : 1);
             call.in = Blocks{in.data(), nullptr, nullptr, count};
             call.out = Blocks{out.data(), nullptr, nullptr, count};
-            const Shape shape = shape_of(call, 0, ranks, 1 << 20, planner_);
+            const Shape shape = wire_shape_of(call, 0, ranks, planner_);
             if (!row.applies(shape) || (count == 0 && (row.kind != Collective::barrier || bytes > 8)))
                 continue;
             const double predicted = planner.predict(row, shape);

@@ -149,6 +149,10 @@ class Simulation {
         case Collective::barrier: in_elements = out_elements = 0; break;
         default: break;
         }
+        if (s_.kind == Collective::all_to_all && !s_.uneven) { // as a call without splits has it
+            rank.in_counts.clear();
+            rank.out_counts.clear();
+        }
         rank.in.resize(size_t(std::max(in_elements, out_elements)));
         for (size_t i = 0; i < rank.in.size(); ++i) rank.in[i] = value(r, int64_t(i));
         rank.out.assign(size_t(out_elements), -1);

@@ -236,6 +236,8 @@ std::string run_rank(const Case& c, int r, Communicator& communicator, Node& nod
     if (c.in_place && (c.row->kind == Collective::all_reduce || c.row->kind == Collective::broadcast ||
                        c.row->kind == Collective::reduce))
         target = in.data();
+    if (c.in_place && c.row->kind == Collective::all_to_all && !c.uneven)
+        target = in.data();
     if (c.in_place && c.row->kind == Collective::reduce_scatter)
         target = in.data() + offsets[size_t(r)] * size;
     call.out = Blocks{target, nullptr, nullptr, c.count};
@@ -249,8 +251,10 @@ std::string run_rank(const Case& c, int r, Communicator& communicator, Node& nod
         call.out.counts = given;
         break;
     case Collective::all_to_all:
-        call.in.counts = in_counts.data();
-        call.out.counts = out_counts.data();
+        if (c.uneven) {
+            call.in.counts = in_counts.data();
+            call.out.counts = out_counts.data();
+        }
         break;
     default: break;
     }

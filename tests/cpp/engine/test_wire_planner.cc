@@ -72,6 +72,35 @@ TEST_CASE("wire planner: work for each frame favours few frames, and a slow link
     CHECK(chosen(slow, large) != "all_reduce_exchange");
 }
 
+TEST_CASE("wire planner: tiny blocks for many ranks go in few frames, large ones straight") {
+    WirePlanner busy;
+    busy.set_profile(profile_of(10000, 5000, 1));
+    for (int ranks : {16, 33, 128}) {
+        Asked tiny(Collective::all_to_all, ranks, 8), large(Collective::all_to_all, ranks, 1 << 20);
+        CHECK(chosen(busy, tiny) == "all_to_all_bruck");
+        CHECK(chosen(busy, large) == "all_to_all_pairwise");
+    }
+    WirePlanner far;
+    far.set_profile(profile_of(1000000, 100, 1));
+    Asked tiny(Collective::all_to_all, 16, 8);
+    CHECK(chosen(far, tiny) == "all_to_all_pairwise"); // 1 round instead of 4
+}
+
+TEST_CASE("wire planner: who gives splits, or has three ranks, or large blocks, cannot take rounds of all ranks") {
+    const WireAlgorithm* bruck = find_wire_algorithm("all_to_all_bruck");
+    REQUIRE(bruck != nullptr);
+    const int64_t counts[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    Asked in(Collective::all_to_all, 16, 4), out(Collective::all_to_all, 16, 4), neither(Collective::all_to_all, 16, 4);
+    in.call.in.counts = counts;
+    out.call.out.counts = counts;
+    CHECK_FALSE(bruck->applies(in.shape));
+    CHECK_FALSE(bruck->applies(out.shape));
+    CHECK(bruck->applies(neither.shape));
+    CHECK_FALSE(bruck->applies(Asked(Collective::all_to_all, 3, 4).shape));
+    CHECK_FALSE(bruck->applies(Asked(Collective::all_to_all, 16, 0).shape));
+    CHECK_FALSE(bruck->applies(Asked(Collective::all_to_all, 16, 64 << 10).shape));
+}
+
 TEST_CASE("wire planner: where the order of summation is asked for, only what keeps it") {
     WirePlanner planner;
     planner.set_profile(profile_of(1000, 50000, 0.1));
