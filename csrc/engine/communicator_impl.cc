@@ -45,9 +45,6 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
     if (config.world_size < 1 || config.rank < 0 || config.rank >= config.world_size)
         return Status(Code::invalid_argument, "rank " + std::to_string(config.rank) + " is outside a group of " +
                                                   std::to_string(config.world_size) + " ranks");
-    if (config.world_size > 64)
-        return Status(Code::unsupported, "a group of " + std::to_string(config.world_size) +
-                                             " ranks on one host: shared memory serves up to 64");
     if (!config.algorithm.empty() && find_algorithm(config.algorithm.c_str()) == nullptr &&
         find_wire_algorithm(config.algorithm.c_str()) == nullptr)
         return Status(Code::invalid_argument, "no algorithm is named '" + config.algorithm + "'");

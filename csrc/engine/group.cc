@@ -124,6 +124,14 @@ Status Group::attach(int64_t deadline_ns) {
     return {};
 }
 
+Status Group::check_size(int ranks) {
+    if (ranks <= kMostRanks)
+        return {};
+    return Status(Code::unsupported, "a group of " + std::to_string(ranks) +
+                                         " ranks on one host: shared memory serves up to " +
+                                         std::to_string(kMostRanks) + "; start fewer on each host");
+}
+
 std::unique_ptr<Group> Group::alone(LocalNode& node, const CommunicatorConfig& config) {
     std::unique_ptr<Group> group(new Group(node));
     group->name_ = config.name;
@@ -159,6 +167,8 @@ Status Group::create(LocalNode& node, const CommunicatorConfig& config, Bootstra
         *hellos = std::move(group->hellos_);
         return {};
     }
+    if (joined.ok())
+        joined = check_size(config.world_size);
     if (joined.ok())
         joined = group->attach(deadline_ns);
     if (!joined.ok()) {

@@ -35,6 +35,9 @@ class Group {
                          bool never_local, std::unique_ptr<Group>* out, std::vector<Hello>* hellos);
     /// Of this rank alone.
     static std::unique_ptr<Group> alone(LocalNode& node, const CommunicatorConfig& config);
+    /// Whether so many ranks of one host can share memory. Errors: unsupported.
+    static Status check_size(int ranks);
+    static constexpr int kMostRanks = 64; // each polls a line of every other
     ~Group();
 
     int rank() const { return rank_; }

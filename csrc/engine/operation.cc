@@ -13,7 +13,7 @@ namespace collectives {
 namespace {
 
 static_assert(kInlinePayloadBytes == kLinePayloadBytes);
-constexpr int kMostRanks = 64;
+constexpr int kMostRanks = Group::kMostRanks;
 constexpr int64_t kPullPieceBytes = 128 << 10; // stays in the second-level cache
 
 } // namespace

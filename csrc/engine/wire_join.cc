@@ -74,6 +74,8 @@ Status form_two_levels(LocalNode& node, const CommunicatorConfig& config, const 
     HostLayout layout = HostLayout::of(hellos);
     if (!layout.layered())
         return {};
+    for (const std::vector<int>& ranks : layout.ranks) // of any host: all ranks come to the same conclusion
+        COLLECTIVES_RETURN_IF_ERROR(Group::check_size(int(ranks.size())));
     const int host = layout.host_of[size_t(config.rank)], place = layout.place_of[size_t(config.rank)];
     auto part = [&](const std::vector<int>& ranks, int index) {
         CommunicatorConfig inner = config;

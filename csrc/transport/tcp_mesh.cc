@@ -108,8 +108,9 @@ TcpConnection* TcpMesh::connect(TcpLink& link, int lane) {
     Status parsed = parse_address(link.peer_.address, &to);
     int fd = parsed.ok() ? begin_connect(to) : -1;
     if (fd < 0) {
-        link.last_error_ = parsed.ok() ? std::strerror(errno) : parsed.message();
-        if (!parsed.ok() || errno == ECONNREFUSED)
+        const int error = errno;
+        link.last_error_ = parsed.ok() ? socket_error(error) : parsed.message();
+        if (!parsed.ok() || error == ECONNREFUSED)
             lose(link, link.last_error_);
         return nullptr;
     }
@@ -254,7 +255,7 @@ void TcpMesh::accept_all() {
         if (fd < 0) {
             listener_ready_ = errno == EINTR || errno == ECONNABORTED;
             if (errno == EMFILE || errno == ENFILE)
-                std::fprintf(stderr, "collectives: cannot accept a connection: %s\n", std::strerror(errno));
+                std::fprintf(stderr, "collectives: cannot accept a connection: %s\n", socket_error(errno).c_str());
             continue;
         }
         size_t shaking = 0;

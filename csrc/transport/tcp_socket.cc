@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace collectives {
@@ -187,6 +188,15 @@ int begin_connect(const Address& to) {
     close(fd);
     errno = error;
     return -1;
+}
+
+std::string socket_error(int error) {
+    std::string text = std::strerror(error);
+    rlimit limit{};
+    if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        text += " (this process may have " + std::to_string(limit.rlim_cur) +
+                "; each peer takes up to 2 and 2 for each stream: raise the limit, `ulimit -n`)";
+    return text;
 }
 
 int connect_result(int fd) {

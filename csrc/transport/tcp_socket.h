@@ -42,6 +42,8 @@ Status listen_on(const Address& address, int* fd, Address* bound);
 
 /// Begins to connect; never blocks. -1: see errno.
 int begin_connect(const Address& to);
+/// In words; of too many descriptors with their limit, and what they are for.
+std::string socket_error(int error);
 /// What a connection that became writable has come to: 0, or an errno.
 int connect_result(int fd);
 /// No delay for small frames, no inheritance, no SIGPIPE by the callers' flags.

@@ -84,6 +84,7 @@ struct RankOptions {
     std::string streaming_stores = "off";
     int64_t spin_ns = 2000;
     std::string transport = "inproc"; // a row of the table that works between threads
+    std::string link_profiles = "measure";
     std::vector<std::string> islands; // by rank: which do not reach each other by memory; empty: all do
     FaultPlan faults;                 // for rows that wrap; each rank draws from a seed of its own
 };
@@ -95,6 +96,7 @@ inline std::unique_ptr<Node> make_node(const RankOptions& options, int rank) {
     config.heap_bytes = 64 << 20;
     config.spin_ns = options.spin_ns;
     config.streaming_stores = options.streaming_stores;
+    config.link_profiles = options.link_profiles;
     if (!options.islands.empty()) {
         config.island = options.islands[size_t(rank)];
         config.interface = "127.0.0.1";
