@@ -14,8 +14,8 @@ using collectives::testing::run_ranks;
 
 namespace {
 
-const int kRanks = getenv("NR") ? atoi(getenv("NR")) : 130;
-constexpr rlim_t kDescriptors = 18000; // of all ranks' connections
+constexpr int kRanks = 72;
+constexpr rlim_t kDescriptors = 6000; // of all ranks' connections
 
 bool enough_descriptors() {
     rlimit limit{};
@@ -75,7 +75,7 @@ TEST_CASE("between hosts a group can have more ranks than shared memory serves")
     options.transport = "tcp";
     options.algorithm = "reduce_exchange"; // which adds all ranks' vectors at once
     options.link_profiles = "assume";
-    options.timeout_ns = 10 * kSecond;
+    options.timeout_ns = 60 * kSecond;
     options.segment_bytes = 1 << 20;
     std::mutex mutex;
     std::string first;
@@ -85,7 +85,8 @@ TEST_CASE("between hosts a group can have more ranks than shared memory serves")
             for (Collective kind : {Collective::reduce, Collective::all_reduce, Collective::broadcast,
                                     Collective::all_to_all, Collective::gather, Collective::scatter})
                 for (int64_t count : {int64_t(1), int64_t(37), int64_t(1000)}) {
-                    std::string wrong = run_one(communicator, kind, kind == Collective::all_to_all ? count % 64 : count);
+                    std::string wrong =
+                        run_one(communicator, kind, kind == Collective::all_to_all ? count % 64 : count);
                     std::lock_guard<std::mutex> lock(mutex);
                     if (first.empty() && !wrong.empty())
                         first = "rank " + std::to_string(communicator.rank()) + ": " + wrong;
