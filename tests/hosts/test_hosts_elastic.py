@@ -20,7 +20,8 @@ KILLED, LOST = 3, 1  # ranks of the first generation
 WORKER = """
 import json, os, pathlib, signal, subprocess, sys, time
 folder = pathlib.Path(sys.argv[1])
-generation, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+# Not TORCHELASTIC_RESTART_COUNT: that is of one agent, and does not count when it only follows another's restart.
+generation, rank = int((folder / "killed").exists()), int(os.environ["RANK"])
 lost = generation == 0 and rank == LOST
 if lost and "apart" not in sys.argv:
     # The rank is a process of a session of its own, so that the end of this worker is not its end.
