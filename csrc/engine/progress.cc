@@ -56,6 +56,10 @@ bool ProgressEngine::pass_links() {
     bool moved = lock.owns_lock() && hub->progress();
     if (moved && hub->others_moved(nullptr))
         ring_own();
+    if (lock.owns_lock()) {
+        lock.unlock();
+        hub->has_left();
+    }
     return moved;
 }
 

@@ -105,6 +105,19 @@ class WireHub final : public FrameSink {
     WireMessages& messages() { return messages_; }
     /// Wakes this process's sleepers; the engine sets it. Must be short, and must not call the hub.
     std::function<void()> wake_sleepers;
+    /// Who finds the lock taken, and may sleep next, asks once more, having said so: the holder may have moved this one's
+    /// frames already, and rung before there was a sleeper to hear it. It rings again after it has let go.
+    bool enter(std::unique_lock<std::mutex>& lock) {
+        if (lock.owns_lock() || lock.try_lock())
+            return true;
+        refused_.store(true); // before the try, as the holder looks after its release
+        return lock.try_lock();
+    }
+    /// After the lock was released.
+    void has_left() {
+        if (refused_.load() && refused_.exchange(false) && wake_sleepers)
+            wake_sleepers();
+    }
     /// Something happened for another group than this, whose thread may sleep. Reset by asking.
     bool others_moved(const WireGroup* mine);
     void moved(const WireGroup* group);
@@ -115,6 +128,8 @@ class WireHub final : public FrameSink {
     void lost(TcpLink& link) override;
 
   private:
+    std::atomic<bool> refused_{false};
+
     struct Unknown { // a frame of a group that has not formed here yet
         TcpLink* link;
         EarlyFrame frame;

@@ -383,9 +383,17 @@ void WireOperation::disagree_about_blocks(int q, const wire::FrameHeader& header
 
 Operation::State WireOperation::advance() {
     WireHub& hub = group_.hub();
-    std::unique_lock<std::mutex> lock(hub.mesh().mutex(), std::try_to_lock);
-    if (!lock.owns_lock())
+    std::unique_lock<std::mutex> lock(hub.mesh().mutex(), std::defer_lock);
+    if (!hub.enter(lock))
         return Operation::State::blocked; // whoever is in there moves our frames, too
+    const Operation::State state = advance_locked();
+    lock.unlock();
+    hub.has_left();
+    return state;
+}
+
+Operation::State WireOperation::advance_locked() {
+    WireHub& hub = group_.hub();
     for (;;) {
         bool moved = hub.progress();
         if (hub.others_moved(&group_) && hub.wake_sleepers)

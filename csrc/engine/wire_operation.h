@@ -42,6 +42,7 @@ class WireOperation final : public FrameOwner {
     void frame_sent(OutFrame& frame) override;
 
   private:
+    Operation::State advance_locked(); // the caller holds the mesh's lock
     struct Cached {
         Call call;
         std::vector<int64_t> in_counts, out_counts;
