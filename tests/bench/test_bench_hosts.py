@@ -139,3 +139,21 @@ def test_a_quick_run_for_real(tmp_path: pathlib.Path) -> None:
     (one,) = json.loads(path.read_text())["samples"]
     assert 0.5e9 < one["iperf"]["one_way"] < 1e9 and "median_us" in one["cells"][0]["gloo"], one
     assert "two-level" in done.stdout
+
+
+@pytest.mark.deadline(120)
+def test_training_and_plans_end_and_give_every_figure(tmp_path: pathlib.Path) -> None:
+    from tests.hosts import Hosts, run_ranks_on_hosts, why_not
+
+    if reason := why_not("iperf3"):
+        pytest.skip(reason)
+    with Hosts(2, congestion=hosts.CONGESTION) as rig:
+        steps = run_ranks_on_hosts(hosts_ranks.ddp, rig, 1, 0.001, 1, 0, timeout=55, backend=None)[0]
+        plans = run_ranks_on_hosts(
+            hosts_ranks.plan, rig, 1, (16, 200), 0.05, 4096, str(tmp_path), timeout=55, backend=None
+        )[0]
+    assert steps["batch"] == hosts_ranks.SMALL_BATCH and steps["model_bytes"] == 50_380_800
+    assert min(steps["compute_s"], steps["collectives_step_s"], steps["gloo_step_s"]) > 0
+    assert [plan["bytes"] for plan in plans] == [16, 200]
+    for plan in plans:
+        assert plan["chosen"] in plan["measured_us"] and set(plan["measured_us"]) == set(plan["predicted_us"])
