@@ -37,9 +37,8 @@ Status TcpMesh::create(const TcpConfig& config, const Hello& own, std::unique_pt
     mesh->why_ = choice.why;
     mesh->loopback_ = bound.loopback();
     mesh->epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    epoll_event listener{EPOLLIN | EPOLLET, {.ptr = &mesh->listener_}}, wake{EPOLLIN, {.ptr = &mesh->config_.wake_fd}};
-    if (mesh->epoll_ < 0 || epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, mesh->listener_, &listener) != 0 ||
-        epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, config.wake_fd, &wake) != 0)
+    epoll_event listener{EPOLLIN | EPOLLET, {.ptr = &mesh->listener_}};
+    if (mesh->epoll_ < 0 || epoll_ctl(mesh->epoll_, EPOLL_CTL_ADD, mesh->listener_, &listener) != 0)
         return Status(Code::internal, std::string("cannot watch TCP sockets: ") + std::strerror(errno));
     *out = std::move(mesh);
     return {};
@@ -363,11 +362,7 @@ void TcpMesh::collect() {
     if (n <= 0)
         return;
     for (int i = 0; i < n; ++i) {
-        if (events[i].data.ptr == &config_.wake_fd) {
-            uint64_t count;
-            if (read(config_.wake_fd, &count, sizeof count) < 0)
-                continue;
-        } else if (events[i].data.ptr == &listener_) {
+        if (events[i].data.ptr == &listener_) {
             listener_ready_ = true;
         } else {
             auto* connection = static_cast<TcpConnection*>(events[i].data.ptr);
@@ -465,13 +460,15 @@ void TcpMesh::say_goodbye() {
 }
 
 void TcpMesh::sleep(int64_t ns) {
-    pollfd ready{epoll_, POLLIN, 0}; // an epoll can be polled, by many at once, and nothing is taken out of it
+    // An epoll can be polled, by many at once, and nothing is taken out of it. The bell is no part of it: a thread that is
+    // awake and takes events would take the ring that is meant for one that sleeps.
+    pollfd ready[2] = {{epoll_, POLLIN, 0}, {config_.wake_fd, POLLIN, 0}};
     timespec time{ns / kSecond, long(ns % kSecond)};
-    if (ppoll(&ready, 1, &time, nullptr) <= 0)
+    if (ppoll(ready, 2, &time, nullptr) <= 0 || ready[1].revents == 0)
         return;
     uint64_t count;
     if (read(config_.wake_fd, &count, sizeof count) < 0)
-        return; // it was a socket
+        return; // another sleeper was faster
 }
 
 } // namespace collectives
