@@ -17,47 +17,46 @@ import tests.hosts
 from tests.hosts import Hosts, run_ranks_on_hosts
 
 pytestmark = [pytest.mark.usefixtures("possible"), pytest.mark.deadline(60)]
-ROUNDS = 60
-PAUSE_S = 0.02  # so long that the other side is asleep
-LATE_S = 0.008  # between a wake-up (below 1 ms, also of a busy machine mostly) and a look around (20 ms)
+ROUNDS = 25
+SPIN_S = 0.030  # a wait spins that long, then sleeps 20 ms at a time
+READER_S = 0.040  # when the other thread begins to wait, and to spin, while the first has gone to sleep
+SENT_S = 0.054  # when its frame comes: the reader still spins, and the sleeper's next look around is 16 ms away
+LATE_S = 0.008
 
 
-def waits_beside_a_busy_thread(rank: int, world_size: int) -> list[float]:
-    """Keep one group busy in a thread of its own, and time the other: how late after rank 0's call rank 1 returns."""
-    busy, timed = tests.hosts.communicator(), tests.hosts.communicator()
-    for group in (busy, timed):
+def one_thread_sleeps_and_another_reads(rank: int, world_size: int) -> list[float]:
+    """Rank 0 sends for one group, then for the other; return how late rank 1's sleeper came back."""
+    slept, read = tests.hosts.communicator(), tests.hosts.communicator()
+    for group in (slept, read):
         group.all_reduce(np.ones(100))
+    late_s: list[float] = []
 
-    def keep_busy() -> None:
-        going = np.ones(1, np.int64)
-        payload = np.ones(2_000)
-        while going[0]:
-            busy.all_reduce(payload, "max")
-            if rank == 0:
-                going[0] = not stop.is_set()
-            busy.broadcast(going, root=0)
-
-    stop = threading.Event()
-    thread = threading.Thread(target=keep_busy)
-    thread.start()
-    late_s = []
-    for _ in range(ROUNDS):
+    def sleep() -> None:
         sent_s = np.zeros(1)
+        slept.broadcast(sent_s, root=0)
+        late_s.append(time.monotonic() - sent_s[0])  # the hosts share the clock
+
+    for _ in range(ROUNDS):
+        slept.barrier()
         if rank == 0:
-            time.sleep(PAUSE_S)
-            sent_s[0] = time.monotonic()  # the hosts share the clock
-        timed.broadcast(sent_s, root=0)
-        late_s.append(time.monotonic() - sent_s[0])
-        timed.barrier()
-    stop.set()
-    thread.join()
+            time.sleep(SENT_S)
+            slept.broadcast(np.array([time.monotonic()]), root=0)
+            time.sleep(0.020)
+            read.broadcast(np.zeros(1), root=0)
+            continue
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        time.sleep(READER_S)
+        read.broadcast(np.zeros(1), root=0)
+        thread.join()
+    slept.barrier()
     return late_s
 
 
 def test_what_one_thread_reads_wakes_the_other() -> None:
     with Hosts(2) as hosts:
         _, late_s = run_ranks_on_hosts(
-            waits_beside_a_busy_thread, hosts, 1, backend=None, env={"COLLECTIVES_SPIN_US": "0"}
-        )
-    late = sum(each > LATE_S for each in late_s)
-    assert late < ROUNDS / 6, (late, sorted(round(1e3 * each, 2) for each in late_s))
+            one_thread_sleeps_and_another_reads, hosts, 1, backend=None,
+            env={"COLLECTIVES_SPIN_US": str(int(1e6 * SPIN_S))},
+        )  # fmt: skip
+    assert float(np.median(late_s)) < LATE_S, sorted(round(1e3 * float(each), 2) for each in late_s)
