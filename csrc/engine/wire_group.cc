@@ -66,9 +66,9 @@ Status WireGroup::peer_trouble(int* culprit) {
     for (int q : operation_->missing_ranks()) {
         const WireMember& m = members_[size_t(q)];
         *culprit = q;
-        if (m.failure == Code::closed)
+        if (m.failure == Code::closed && m.closed_after < operation_->sequence())
             return Status(Code::peer_failed, name_of(q) + " has closed the group");
-        if (m.link->left())
+        if (m.link->left() && m.link->lost()) // all that it sent has been read
             return Status(Code::peer_failed, name_of(q) + " has exited");
     }
     return {};
@@ -86,6 +86,8 @@ void WireGroup::publish_failure(Code code, int culprit, const std::string& text)
     header.source = uint32_t(rank_);
     header.what = uint64_t(code);
     header.count = culprit;
+    if (operation_ != nullptr) // the last one that it took part in: its data may still be under way
+        header.sequence = operation_->sequence() - (operation_->active() ? 1 : 0);
     header.length = code == Code::closed ? 0 : std::min<uint64_t>(told.size(), wire::kMaxNoticeBytes);
     for (WireMember& m : members_)
         if (m.link != nullptr && !m.link->lost() && (code != Code::closed || m.link->used()))
@@ -180,8 +182,10 @@ void WireGroup::notice(int q, const wire::FrameHeader& header, const uint8_t* pa
         m.failure_text.assign(reinterpret_cast<const char*>(payload), header.length);
         return;
     case wire::FrameKind::closed:
-        if (m.failure == Code::ok)
+        if (m.failure == Code::ok) {
             m.failure = Code::closed;
+            m.closed_after = header.sequence;
+        }
         return;
     default: return;
     }

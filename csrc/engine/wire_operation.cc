@@ -145,6 +145,7 @@ void WireOperation::begin(const Call& call, const PlannerConfig& config, const W
         frames_.resize(size_t(n_sends));
     std::fill(sent_bytes_.begin(), sent_bytes_.end(), 0);
     for (auto& list : parked_) list.clear();
+    unparked_.clear();
     active_ = true;
     for (int i = 0; i < program.size(); ++i)
         if (before_[size_t(i)] == 0)
@@ -241,6 +242,7 @@ void WireOperation::end(int action) {
 }
 
 void WireOperation::run_ready() {
+    send_parked();
     bool receives = false;
     for (size_t i = 0; i < ready_.size() && failure_.ok(); ++i) {
         int number = ready_[i];
@@ -284,8 +286,10 @@ void WireOperation::try_send(int number) {
     const Action& action = current_->program.action(number);
     WireMember& m = group_.member(action.peer);
     int64_t& sent = sent_bytes_[size_t(action.peer)];
+    // In the order in which they became ready: the receiver may be able to place a later one only when it has an earlier one.
+    bool first = parked_[size_t(action.peer)].empty();
     bool may = m.begun >= sequence_ || (sent + bytes(action) <= kEagerBytes && sequence_ <= m.begun + kMostAhead);
-    if (!may) {
+    if (!may || !first) {
         parked_[size_t(action.peer)].push_back(number);
         return;
     }
@@ -303,11 +307,18 @@ void WireOperation::try_send(int number) {
 }
 
 void WireOperation::has_begun(int q) {
-    if (!active_)
-        return;
-    std::vector<int>& parked = parked_[size_t(q)];
-    for (int number : parked) ready_.push_back(number);
-    parked.clear();
+    if (active_ && !parked_[size_t(q)].empty())
+        unparked_.push_back(q);
+}
+
+/// The sends that waited for a peer to begin, before any other to it.
+void WireOperation::send_parked() {
+    for (int q : unparked_) {
+        std::vector<int> parked = std::move(parked_[size_t(q)]);
+        parked_[size_t(q)].clear();
+        for (int number : parked) try_send(number);
+    }
+    unparked_.clear();
 }
 
 void WireOperation::frame_sent(OutFrame& frame) { end(int(frame.cookie)); }
@@ -402,7 +413,7 @@ Operation::State WireOperation::advance_locked() {
             let_go();
             return Operation::State::failed;
         }
-        moved |= !ready_.empty();
+        moved |= !ready_.empty() || !unparked_.empty();
         run_ready();
         if (!moved && next_computing_ < computing_.size()) { // nothing else to do: the links are busy meanwhile
             int number = computing_[next_computing_++];

@@ -59,7 +59,7 @@ class WireOperation final : public FrameOwner {
     void run_ready();
     void run_compute(const Action& action);
     void try_send(int action);
-    void send_parked(int q);
+    void send_parked();
     void tell_begun();
     void scale_input();
     void take_early();
@@ -93,6 +93,7 @@ class WireOperation final : public FrameOwner {
     std::vector<OutFrame> frames_;         // of the sends
     std::vector<int32_t> frame_of_;        // by action
     std::vector<std::vector<int>> parked_; // by peer: sends that it has to begin for
+    std::vector<int> unparked_;            // peers that have
     std::vector<int64_t> sent_bytes_;      // by peer
     int left_ = 0;                         // actions that have not ended
     std::vector<uint8_t> scratch_, scaled_;

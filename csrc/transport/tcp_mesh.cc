@@ -331,10 +331,11 @@ void TcpMesh::failed(TcpConnection& connection) {
                 each->in_.erase(at);
                 link = each.get();
             }
-        if (link != nullptr)
-            lose(*link, why);
-        else if (why != "closed")
+        if (link == nullptr && why != "closed")
             refuse(connection);
+        if (link != nullptr &&
+            (!link->left() || link->in_.empty())) // else what it sent on the others is still to be read
+            lose(*link, why);
         auto at =
             std::find_if(accepted_.begin(), accepted_.end(), [&](auto& each) { return each.get() == &connection; });
         graveyard_.push_back(std::move(*at));
@@ -348,6 +349,8 @@ void TcpMesh::failed(TcpConnection& connection) {
     graveyard_.push_back(std::move(place));
     bool refused = why.find("refused") != std::string::npos || why.find("secret") != std::string::npos;
     link->last_error_ = why;
+    if (link->left() && !link->in_.empty())
+        return; // likewise
     if (was_open || refused)
         lose(*link, why);
     else
@@ -425,7 +428,7 @@ void TcpMesh::sweep(int64_t now_ns) {
         for (auto& connection : link->out_)
             if (connection != nullptr)
                 late(*connection);
-        if (link->lost() || link->last_error_.empty())
+        if (link->lost() || link->left() || link->last_error_.empty())
             continue;
         bool connecting = link->out_[TcpLink::kControlLane] == nullptr || !link->waiting_.empty();
         if (connecting && now_ns >= link->give_up_ns_)
@@ -449,13 +452,14 @@ void TcpMesh::say_goodbye() {
     wire::FrameHeader header;
     header.kind = wire::FrameKind::leaving;
     for (auto& [uuid, link] : links_) {
-        auto& control = link->out_[TcpLink::kControlLane];
-        if (control == nullptr || control->stage() != TcpConnection::Stage::open)
-            continue;
-        OutFrame* frame = pool_.take(0);
-        frame->header = header;
-        control->push(frame);
-        control->flush();
+        for (auto& connection : link->out_) { // of each, so that none ends without
+            if (connection == nullptr || connection->stage() != TcpConnection::Stage::open)
+                continue;
+            OutFrame* frame = pool_.take(0);
+            frame->header = header;
+            connection->push(frame);
+            connection->flush();
+        }
     }
 }
 
