@@ -28,6 +28,7 @@ from tests.hosts import Hosts, run_ranks_on_hosts, why_not
 HOSTS = 4
 LOSS = 0.001
 GROUPS_HELD = 3
+OPERATION_S = 20.0  # far longer than any takes: a wait that does not end is an error that says who waits for whom
 NEW_GROUP_SHARE = 1 / 8  # of the bursts
 
 
@@ -56,7 +57,7 @@ def soak(rank: int, world_size: int, seed: int, count: int) -> tuple[str, int, i
     """
     digest = Digest()
     operations.check = digest.check
-    world = tests.hosts.communicator()
+    world = tests.hosts.communicator(timeout=OPERATION_S)
     world.barrier()
     rng = np.random.default_rng(seed)
     held: list[Any] = []
