@@ -145,6 +145,7 @@ class CommunicatorImpl final : public Communicator {
     Status agree();
     Status measure_stores(Tuning* tuning);
     Status agree_on_links();
+    Status use_profile(const std::string& text);
     Status share(std::string* text);
     struct TimedCall {
         Call call;
@@ -156,6 +157,7 @@ class CommunicatorImpl final : public Communicator {
     };
     Status time_calls(std::vector<TimedCall>* calls);
     Status measure_links(bool lanes, LinkCosts* costs);
+    Status measure_levels(LinkProfile* profile);
     Status tune_level(bool lanes, int64_t most_bytes, LevelProfile* level);
     std::string own_profile_path() const;
     void allow_ways(bool can_pull);

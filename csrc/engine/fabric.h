@@ -40,7 +40,6 @@ class Fabric {
 
     /// What is known of the links. Nothing may be in progress.
     void set_profile(const LinkProfile& profile);
-    WirePlanner& planner() { return wire_operation_->planner(); } // of one level
 
     // The operation.
     void begin(const Call& call, const PlannerConfig& config, uint64_t sequence, int64_t timeout_ns) {

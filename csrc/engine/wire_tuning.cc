@@ -1,6 +1,6 @@
 // What the ranks of a group between hosts agree on before its first operation: what they know of the links. Rank 0 says it:
 // what `collectives tune` kept for ranks that lie so, else what the first group of its process measured; and if there is
-// neither, all measure now, some tens of milliseconds. What everybody then holds is the text that rank 0 sent.
+// neither, all measure now, some tens of milliseconds. What everybody then holds is the text that rank 0 sent. And tune.
 #include <algorithm>
 
 #include "algorithms/program_probe.h"
@@ -69,16 +69,20 @@ Status CommunicatorImpl::agree_on_links() {
     if (text.empty()) {
         LinkProfile measured;
         measured.origin = "measured";
-        COLLECTIVES_RETURN_IF_ERROR(measure_links(false, &measured.flat.costs));
-        if (fabric_.two_level() != nullptr)
-            COLLECTIVES_RETURN_IF_ERROR(measure_links(true, &measured.lanes.costs));
+        COLLECTIVES_RETURN_IF_ERROR(measure_levels(&measured));
         text = measured.text();
         COLLECTIVES_RETURN_IF_ERROR(share(&text));
     }
+    COLLECTIVES_RETURN_IF_ERROR(use_profile(text));
+    issued_.store(0, std::memory_order_relaxed); // the user's first call is number 1
+    return {};
+}
+
+/// From now on, here and in later groups of this process that have no profile of their own.
+Status CommunicatorImpl::use_profile(const std::string& text) {
     COLLECTIVES_RETURN_IF_ERROR(LinkProfile::parse(text, &profile_));
     fabric_.set_profile(profile_);
     engine_.set_links(text);
-    issued_.store(0, std::memory_order_relaxed); // the user's first call is number 1
     return {};
 }
 
@@ -168,6 +172,11 @@ Status CommunicatorImpl::measure_links(bool lanes, LinkCosts* costs) {
     return status;
 }
 
+Status CommunicatorImpl::measure_levels(LinkProfile* profile) {
+    COLLECTIVES_RETURN_IF_ERROR(measure_links(false, &profile->flat.costs));
+    return fabric_.two_level() == nullptr ? Status{} : measure_links(true, &profile->lanes.costs);
+}
+
 Status CommunicatorImpl::tune(int64_t most_bytes, std::string* path) {
     path->clear();
     if (fabric_.wire() == nullptr)
@@ -180,9 +189,7 @@ Status CommunicatorImpl::tune(int64_t most_bytes, std::string* path) {
     const uint64_t issued = issued_.load();
     LinkProfile tuned;
     tuned.origin = "tuned";
-    COLLECTIVES_RETURN_IF_ERROR(measure_links(false, &tuned.flat.costs));
-    if (fabric_.two_level() != nullptr)
-        COLLECTIVES_RETURN_IF_ERROR(measure_links(true, &tuned.lanes.costs));
+    COLLECTIVES_RETURN_IF_ERROR(measure_levels(&tuned));
     std::string text = tuned.text();
     COLLECTIVES_RETURN_IF_ERROR(share(&text));
     COLLECTIVES_RETURN_IF_ERROR(LinkProfile::parse(text, &tuned));
@@ -191,9 +198,7 @@ Status CommunicatorImpl::tune(int64_t most_bytes, std::string* path) {
         COLLECTIVES_RETURN_IF_ERROR(tune_level(true, most_bytes, &tuned.lanes));
     text = tuned.text();
     COLLECTIVES_RETURN_IF_ERROR(share(&text));
-    COLLECTIVES_RETURN_IF_ERROR(LinkProfile::parse(text, &profile_));
-    fabric_.set_profile(profile_);
-    engine_.set_links(text);
+    COLLECTIVES_RETURN_IF_ERROR(use_profile(text));
     issued_.store(issued);
     if (config_.rank != 0 || own_profile_path().empty())
         return {};
