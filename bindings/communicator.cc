@@ -280,9 +280,10 @@ void fill_method_table() {
                                "shrink($self, exclude)\n--\n\nA new group without the excluded ranks."));
     table.push_back(method_row("abort", &fast_method<abort_signature, &abort_group>,
                                "abort($self, reason=None)\n--\n\nFail the group, on this rank and on its peers."));
-    table.push_back(method_row("close", &fast_method<close_signature, &close_group>,
-                               "close($self, timeout=None)\n--\n\nEnd the group and let go of its memory; waits up to "
-                               "`timeout` seconds (None: 10) for what is under way."));
+    table.push_back(
+        method_row("close", &fast_method<close_signature, &close_group>,
+                   "close($self, timeout=None)\n--\n\nEnd the group and let go of its memory; waits up to "
+                   "`timeout` seconds (None: 10) for what is under way and for messages that have not left."));
     table.push_back(method_row("describe_plan", &fast_method<plan_signature, &describe_plan>,
                                "describe_plan($self, collective, dtype, count, op='sum', root=0)\n--\n\n"
                                "What would run for a call: each algorithm on a line."));

@@ -310,7 +310,16 @@ class Communicator:
     def abort(self, reason: str | None = None) -> None:
         """Fail the group here and, in their next wait, on the peers. Wakes every waiter; from any thread."""
     def close(self, timeout: float | None = None) -> None:
-        """End the group: waits, 10 s by default, for operations under way, then lets go of its memory. Idempotent."""
+        """End the group and let go of its memory. Idempotent.
+
+        Waits, 10 s by default, for collectives under way and until every message sent has left: a large one leaves when
+        its receiver takes it.
+
+        Raises
+        ------
+        CollectiveTimeoutError
+            When they have not ended by then. The group is closed all the same, and the peers are told.
+        """
     def exception(self) -> BaseException | None:
         """The first failure of the group; None while it works."""
     def describe(self) -> str:

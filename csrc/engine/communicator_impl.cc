@@ -311,29 +311,37 @@ void CommunicatorImpl::abort(const std::string& reason) {
                config_.rank, nullptr);
 }
 
+/// Until the operations of this rank have ended and the others have its messages. On two levels and on one alike.
+Status CommunicatorImpl::drain(int64_t timeout_ns) {
+    ProgressEngine::Helping helping(engine_);
+    auto left = [this] {
+        return !failed_.load() && (queued_.load() != 0 || engine_.messenger().unsent(message_id_) != 0 ||
+                                   (fabric_.wire() != nullptr && fabric_.wire()->messages_waiting()));
+    };
+    const int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
+    const bool drained = engine_.wait(
+        [&] {
+            const bool moved = engine_.pass();
+            return !left() ? Look::done : moved ? Look::moved : Look::nothing;
+        },
+        [&] {
+            engine_.look_around();
+            look_around();
+            return monotonic_ns() >= deadline;
+        });
+    if (drained || !left())
+        return {};
+    const std::string what =
+        queued_.load() != 0 ? "operations were still running" : oldest_message() + " had not ended";
+    return fail(
+        Status(Code::timeout, "closing group '" + config_.name + "': " + what + " after " + seconds(timeout_ns)),
+        config_.rank, nullptr);
+}
+
 Status CommunicatorImpl::close(int64_t timeout_ns) {
     if (in_forked_child() || closed_.exchange(true))
         return {};
-    Status status;
-    if (!failed_.load() && queued_.load() != 0) {
-        ProgressEngine::Helping helping(engine_);
-        int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
-        bool drained = engine_.wait(
-            [&] {
-                bool moved = engine_.pass();
-                return queued_.load() == 0 ? Look::done : moved ? Look::moved : Look::nothing;
-            },
-            [&] {
-                engine_.look_around();
-                return monotonic_ns() >= deadline;
-            });
-        if (!drained)
-            status = fail(Status(Code::timeout, "closing group '" + config_.name +
-                                                    "': operations were still running "
-                                                    "after " +
-                                                    seconds(timeout_ns)),
-                          config_.rank, nullptr);
-    }
+    const Status status = failed_.load() || config_.world_size == 1 ? Status() : drain(timeout_ns);
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (failure_.ok())

@@ -168,6 +168,8 @@ class CommunicatorImpl final : public Communicator {
     void remember_message(const std::shared_ptr<MessageRequest>& request);
     std::string oldest_message();
     void look_at_messages();
+    void look_for_closed();
+    Status drain(int64_t timeout_ns);
     void look_for_interrupt(const std::string& what);
     void wait_late(const CollectiveRequest& request, int64_t timeout_ns);
     void message_late(const MessageRequest& request);
@@ -195,6 +197,7 @@ class CommunicatorImpl final : public Communicator {
     size_t sweep_messages_at_ = 0;
     int64_t next_message_deadline_ns_ = kForever; // none of those under way is due before
     Status failure_;
+    std::vector<bool> told_closed_; // the messenger knows that this rank has closed the group
     int shrinks_ = 0;
     uint64_t message_id_ = 0;
     int64_t operation_started_ns_ = 0;

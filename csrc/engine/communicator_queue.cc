@@ -158,6 +158,7 @@ void CommunicatorImpl::look_around() {
     if (failed_.load(std::memory_order_acquire))
         return;
     look_at_messages();
+    look_for_closed();
     if (!try_own())
         return; // whoever drives the operation looks itself
     std::shared_ptr<CollectiveRequest> late;
@@ -380,6 +381,26 @@ void CommunicatorImpl::look_at_messages() {
     }
     if (late)
         message_late(*late);
+}
+
+/// A rank that has closed the group sends nothing more: what is received from it ends.
+void CommunicatorImpl::look_for_closed() {
+    std::vector<int> closed;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (messages_.empty())
+            return;
+        told_closed_.resize(size_t(config_.world_size));
+        for (int q = 0; q < config_.world_size; ++q) {
+            if (q == config_.rank || told_closed_[size_t(q)] || !fabric_.has_closed(q))
+                continue;
+            told_closed_[size_t(q)] = true;
+            closed.push_back(q);
+        }
+    }
+    for (int q : closed)
+        engine_.messenger().peer_closed(message_id_, q,
+                                        Status(Code::peer_failed, fabric_.name_of(q) + " has closed the group"));
 }
 
 void CommunicatorImpl::message_late(const MessageRequest& request) {

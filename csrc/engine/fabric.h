@@ -28,6 +28,7 @@ class Fabric {
     bool is_dead(int q) const { return wire_ ? wire_is_dead(q) : local_->is_dead(q); }
     int dead_member() const { return wire_ ? wire_dead_member() : local_->dead_member(); }
     std::string name_of(int q) const { return wire_ ? wire_->name_of(q) : local_->name_of(q); }
+    bool has_closed(int q) const { return wire_ ? wire_->has_closed(q) : local_->has_closed(q); }
     Status known_failure(int* culprit) const {
         return wire_ ? wire_known_failure(culprit) : local_->known_failure(culprit);
     }

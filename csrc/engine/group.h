@@ -111,6 +111,11 @@ class Group {
         return -1;
     }
 
+    bool has_closed(int q) const {
+        const Member& m = members_[size_t(q)];
+        return m.control != nullptr && Code(m.control->failure.code.load(std::memory_order_acquire)) == Code::closed;
+    }
+
     /// "rank 2 (process 71 on host a)", with the rank's number in the job where that differs.
     std::string name_of(int q) const;
     const std::string& name() const { return name_; }

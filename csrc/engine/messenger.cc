@@ -46,6 +46,17 @@ void Deferred::run(const MessengerConfig& config) {
 
 // ---- locking and the pool ----
 
+namespace {
+
+/// A send to another process, from its posting to its end.
+int64_t counts_as_unsent(const Operation& op) {
+    const bool sends =
+        op.state == State::queued_send || op.state == State::awaiting_send || op.state == State::streaming_send;
+    return sends && !op.peer->is_self ? 1 : 0;
+}
+
+} // namespace
+
 Messenger::Impl::Impl(MessengerConfig config) : config_(std::move(config)) {
     if (config_.copy_to_ring == nullptr)
         config_.copy_to_ring = plain_copy;
@@ -100,6 +111,7 @@ Operation* Messenger::Impl::adopt(const Posting& posting, State state) {
     Operation* op = allocate(state);
     static_cast<Posting&>(*op) = posting;
     op->order = ++order_;
+    op->group->unsent += counts_as_unsent(*op);
     return op;
 }
 
@@ -115,6 +127,8 @@ void Messenger::Impl::release(Operation* op) {
 /// Takes the operation out of its queue, frees it, and has its completion called.
 void Messenger::Impl::end(Operation* op, const Status& status, Deferred& done) {
     const bool is_recv = op->state == State::posted_recv || op->state == State::active_recv;
+    if (op->state != State::control)
+        op->group->unsent -= counts_as_unsent(*op);
     switch (op->state) {
     case State::queued_send: op->peer->queued.erase(op); break;
     case State::streaming_send: op->peer->streaming.erase(op); break;
@@ -289,6 +303,38 @@ void Messenger::fail_peer(int slot, const Status& status) {
         const bool more = within_a_ring && peer.live() && impl_->drain(peer, done);
         if (!more)
             impl_->fail_peer(peer, status, done);
+        impl_->unlock();
+        done.run(impl_->config_);
+        if (!more)
+            return;
+    }
+}
+
+int64_t Messenger::unsent(uint64_t communicator) const {
+    impl_->lock();
+    const Impl::Group* group = impl_->find_group(communicator);
+    const int64_t count = group == nullptr ? 0 : group->unsent;
+    impl_->unlock();
+    return count;
+}
+
+void Messenger::peer_closed(uint64_t communicator, int rank, const Status& status) {
+    COLLECTIVES_CHECK(!status.ok());
+    for (int64_t round = 0, most = 1;; ++round) { // what it had published before it closed still counts
+        Deferred done;
+        bool more = false;
+        impl_->lock();
+        Impl::Group* group = impl_->find_group(communicator);
+        if (group != nullptr && group->registered && rank >= 0 && rank < group->size()) {
+            const int slot = group->info.slots[size_t(rank)];
+            Peer* peer = slot == kNoPeer ? nullptr : &impl_->peers_[size_t(slot)];
+            most = peer != nullptr ? peer->rx.capacity_bytes() / kCellBytes : 0; // others may go on to fill the ring
+            more = round < most && peer != nullptr && peer->live() && impl_->drain(*peer, done);
+            if (!more && group->closed_by(rank).ok()) {
+                group->closed.emplace_back(rank, status);
+                impl_->end_receives_from_closed(*group, done);
+            }
+        }
         impl_->unlock();
         done.run(impl_->config_);
         if (!more)

@@ -103,6 +103,13 @@ class Messenger {
     /// Ok, or why the peer failed (also set by the messenger itself when the peer's ring holds nonsense).
     Status peer_status(int slot) const;
 
+    /// Sends of the communicator to other processes that their receivers have not taken yet.
+    int64_t unsent(uint64_t communicator) const;
+
+    /// The rank has closed the communicator, having sent all that it meant to: takes what its ring still holds; then
+    /// receives from it that nothing came for, and later ones, end with `status` (from any source: when all others have).
+    void peer_closed(uint64_t communicator, int rank, const Status& status);
+
     /// Drops all state of the communicator; what still runs ends with `closed`.
     void forget_communicator(uint64_t communicator);
 

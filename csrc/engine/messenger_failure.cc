@@ -90,6 +90,16 @@ void Messenger::Impl::fail_peer(Peer& peer, const Status& status, Deferred& done
     peer.needs_wake = false;
 }
 
+/// Receives that nothing more can come for: their rank has closed the communicator, or all others have.
+void Messenger::Impl::end_receives_from_closed(Group& group, Deferred& done) {
+    for (Operation& op : operations_) {
+        if (op.state != State::posted_recv || op.group != &group || op.peer == &self_)
+            continue;
+        if (const Status status = group.closed_by(op.peer == nullptr ? kAnyRank : op.rank); !status.ok())
+            end(&op, status, done);
+    }
+}
+
 /// What came before add_communicator could not be checked then.
 void Messenger::Impl::check_early_arrivals(Group& group, Deferred& done) {
     std::vector<Peer*> liars;

@@ -31,6 +31,16 @@ std::string Group::rank_name(int rank) const {
     return name;
 }
 
+/// Why nothing more can come from the rank (< 0: from any other), which has closed the communicator. Ok: it has not.
+Status Group::closed_by(int source) const {
+    if (source < 0)
+        return int(closed.size()) == size() - 1 && !closed.empty() ? closed.front().second : Status();
+    for (auto& [rank, status] : closed)
+        if (rank == source)
+            return status;
+    return Status();
+}
+
 /// The receive that a message from `source` belongs to: the one posted first.
 Operation* Group::match(int source, uint32_t tag) const {
     Operation* named = posted.first(source_key(source, tag));
@@ -166,7 +176,9 @@ void Messenger::Impl::receive(const Posting& posting, Deferred& done) {
     const int source = posting.peer == nullptr ? kAnyRank : posting.rank;
     if (Arrival* arrival = group.find_arrival(source, posting.tag))
         return take_arrival(posting, arrival, done);
-    const Status failed = posting.peer ? posting.peer->failed : failed_member(group);
+    Status failed = posting.peer ? posting.peer->failed : failed_member(group);
+    if (failed.ok() && !group.closed.empty())
+        failed = group.closed_by(source);
     if (!failed.ok())
         return done.add(posting.completion, failed, source);
     Operation* op = adopt(posting, State::posted_recv);

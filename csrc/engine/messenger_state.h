@@ -107,6 +107,8 @@ struct Group {
     MessageGroup info;
     bool registered = false; // false: only arrivals so far
     Status failed;
+    int64_t unsent = 0;                         // sends under way to other processes
+    std::vector<std::pair<int, Status>> closed; // ranks that have closed it, each once
     KeyedQueue<Operation, &Operation::hook> posted;
     size_t any_posted = 0; // how many of them take any source
     KeyedQueue<Arrival, &Arrival::by_source> arrivals;
@@ -117,6 +119,7 @@ struct Group {
     int size() const { return int(info.slots.size()); }
     bool has_peer(int slot) const;
     std::string rank_name(int rank) const;
+    Status closed_by(int source) const; // ok: something can still come
     Operation* match(int source, uint32_t tag) const;
     Arrival* find_arrival(int source, uint32_t tag) const;
     void add_arrival(Arrival* arrival);
@@ -194,6 +197,7 @@ struct Messenger::Impl {
     Status mismatch(const Group& group, int from, int to, uint32_t tag, int64_t sent, int64_t expected) const;
     void fail_group(Group& group, const Status& status, Deferred& done);
     void fail_peer(Peer& peer, const Status& status, Deferred& done);
+    void end_receives_from_closed(Group& group, Deferred& done);
     void check_early_arrivals(Group& group, Deferred& done);
 
     // messenger_incoming.cc

@@ -94,6 +94,19 @@ void WireGroup::publish_failure(Code code, int culprit, const std::string& text)
             hub_.mesh().post_notice(*m.link, header, told.data(), monotonic_ns() + kNoticeNs);
 }
 
+bool WireGroup::has_closed(int q) const {
+    std::lock_guard<std::mutex> lock(hub_.mesh().mutex());
+    return members_[size_t(q)].failure == Code::closed;
+}
+
+bool WireGroup::messages_waiting() {
+    std::lock_guard<std::mutex> lock(hub_.mesh().mutex());
+    for (WireMember& m : members_)
+        if (m.link != nullptr && !m.link->lost() && hub_.messages().waiting(*m.link))
+            return true;
+    return false;
+}
+
 int WireGroup::rank_of(const TcpLink& link, const wire::FrameHeader& header) const {
     return header.source < members_.size() && members_[header.source].link == &link ? int(header.source) : -1;
 }

@@ -63,6 +63,9 @@ class WireGroup {
     /// As Group::peer_trouble: one that has left or closed counts only if the operation in progress waits for it.
     Status peer_trouble(int* culprit);
     void publish_failure(Code code, int culprit, const std::string& text);
+    bool has_closed(int q) const;
+    /// Messages to members that are not among the links' frames yet: a notice would overtake them.
+    bool messages_waiting();
 
     // For the hub.
     /// The sender's rank; -1 when the header names one that this link is not.

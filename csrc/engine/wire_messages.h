@@ -28,6 +28,11 @@ class WireMessages {
     /// Records were written: the messenger's wake. Any thread, under any lock.
     void written() { written_.store(true, std::memory_order_release); }
     bool pending() const { return written_.load(std::memory_order_acquire); }
+    /// Records of this link that are not frames yet. With the mesh's lock.
+    bool waiting(TcpLink& link) {
+        auto it = channels_.find(&link);
+        return it != channels_.end() && it->second.reader.peek() == RingReader::Peek::record;
+    }
     /// Sends what the messenger wrote. With the mesh's lock. True: something moved.
     bool pump();
     /// A frame with a record: false when the ring has no room. With the mesh's lock.
