@@ -2,17 +2,19 @@
 
     python bench/hosts.py --json hosts.json --markdown hosts.md
     python bench/hosts.py --rows links-2,small --rounds 3
+    python bench/hosts.py --rows links-2 --rounds 1 --append --json hosts.json       (one round more of one row)
     python bench/hosts.py --from hosts.json --markdown hosts.md        (judge and render again, nothing measured)
 
-An entry point; includes hosts_rows.py, hosts_ranks.py, hosts_report.py, machine.py and the rig of tests/hosts.
-Method: bench/README.md. Exit status: 0, 1 when a row failed to run or gave a wrong result, 2 when nothing could start,
-3 when a target was missed (only with --strict).
+An entry point; includes hosts_rows.py, hosts_ranks.py, hosts_report.py, machine.py, metrics.py, probe.py and the rig of
+tests/hosts. Method: bench/README.md. Exit status: 0, 1 when a row failed to run or gave a wrong result, 2 when nothing
+could start, 3 when a target was missed (only with --strict), 130 after Ctrl-C (finished rows are in the JSON).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,15 +26,13 @@ from typing import Any
 # Last, so that an installed package is never shadowed by the source tree.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from bench import hosts_report, hosts_rows, machine
+from bench import hosts_report, hosts_rows, machine, metrics, probe
 from bench.hosts_rows import Row
 
 CONGESTION = "reno"  # one for everybody, and every kernel has it
 STREAMS = 1  # of the library (COLLECTIVES_STREAMS) and of iperf3
-LARGE_WARMUP, SMALL_WARMUP = 3, 16
-LARGE_FROM_BYTES = 1 << 20
 QUICK_BYTES = 4 << 20
-TUNE_BYTES = 16 << 20
+TUNE_BYTES, QUICK_TUNE_BYTES = 16 << 20, 1 << 20
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,7 +42,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds over all rows (default 5)")
     parser.add_argument("--rows", default=None, metavar="NAME,...", help=f"of {names} (default all)")
     parser.add_argument("--quick", action="store_true", help="a look: shorter blocks, sizes of 4 MiB for 64 MiB")
-    parser.add_argument("--json", dest="json_path", type=Path, default=None, help="write there after every round")
+    parser.add_argument("--json", dest="json_path", type=Path, default=None, help="write there after every row")
+    parser.add_argument("--append", action="store_true", help="add the rounds to the --json file, if it exists")
     parser.add_argument("--markdown", dest="markdown_path", type=Path, default=None, help="write the tables there")
     parser.add_argument("--from", dest="source", type=Path, default=None, help="judge a document, measure nothing")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one row of one round (default 300)")
@@ -50,12 +51,17 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def iperf(hosts: Any, seconds: int) -> dict[str, float]:
+def iperf(hosts: Any, quick: bool) -> dict[str, list[float]]:
     """Bits per second that TCP gets from host 0 to host 1: alone, and (the slower direction) both ways at once."""
     from tests.hosts import goodput
 
-    one_way = goodput(hosts, 0, 1, streams=STREAMS, seconds=seconds, options=[f"--congestion={CONGESTION}"])
-    return {"one_way": one_way, "both": _both_ways(hosts, seconds)}
+    found: dict[str, list[float]] = {"one_way": [], "both": []}
+    seconds, times = (1, 1) if quick else (2, 2)
+    for _ in range(times):
+        options = [f"--congestion={CONGESTION}"]
+        found["one_way"].append(goodput(hosts, 0, 1, streams=STREAMS, seconds=seconds, options=options))
+        found["both"].append(_both_ways(hosts, seconds))
+    return found
 
 
 def _both_ways(hosts: Any, seconds: int) -> float:
@@ -76,15 +82,38 @@ def _both_ways(hosts: Any, seconds: int) -> float:
 
 
 def measure_row(row: Row, index: int, quick: bool, timeout: float) -> dict[str, Any]:
-    """A row in one round: the bound before it on the same rig, then its cells."""
+    """A row in one round: its cells, and before and after them the bound on the same rig and the mode of the cores.
+
+    `busy` is what others used of the processor before the row, `others` during its parts (cells, before, after).
+    """
     from tests.hosts import Hosts
 
     sample: dict[str, Any] = {"row": row.name, "round": index, "busy": machine.busy_fraction(0.5)}
+    trips = [_round_trip()]
     with Hosts(row.hosts, rate=row.rate, congestion=CONGESTION) as hosts:
+        others = machine.Others()
+        sample["others"] = {}
         if row.bound:
-            sample["iperf"] = iperf(hosts, 1 if quick else 2)
+            sample["iperf"] = {"before": iperf(hosts, quick)}
+            sample["others"]["before"] = others.lap()
         sample |= _KINDS[row.kind](row, hosts, sample, index, quick, timeout)
-    return sample
+        sample["others"]["cells"] = others.lap()
+        if row.bound:
+            sample["iperf"]["after"] = iperf(hosts, quick)
+            sample["others"]["after"] = others.lap()
+    trips.append(_round_trip())
+    reasons = [each for each in trips if isinstance(each, str)]
+    times = [None if isinstance(each, str) else each for each in trips]
+    sample["cores"] = {"round_trip_ns": times, "mode": metrics.mode_between(*times)}
+    return sample | ({"no_mode": reasons[0]} if reasons else {})
+
+
+def _round_trip() -> float | str | None:
+    """Of a flag between two cores, ns; or why it was not measured. None with one core."""
+    try:
+        return probe.run(probe.cores_of_host()).round_trip_ns
+    except probe.ProbeError as error:
+        return str(error)
 
 
 def _on_ranks(row: Row, hosts: Any, timeout: float, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -99,10 +128,9 @@ def _on_ranks(row: Row, hosts: Any, timeout: float, function: Callable[..., Any]
 def _sweep(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, timeout: float) -> dict[str, Any]:
     from bench import hosts_ranks
 
-    sizes = tuple(min(size, QUICK_BYTES) for size in row.sizes) if quick else row.sizes
-    large = max(sizes) >= LARGE_FROM_BYTES
-    seconds, warmup = (0.05 if quick else 0.3), (LARGE_WARMUP if large else SMALL_WARMUP)
-    cells = _on_ranks(row, hosts, timeout, hosts_ranks.sweep, row.ops, sizes, seconds, warmup, index)
+    sizes = tuple(sorted(min(size, QUICK_BYTES) if quick else size for size in (*row.sizes, *row.informs)))
+    seconds = 0.05 if quick else 0.3
+    cells = _on_ranks(row, hosts, timeout, hosts_ranks.sweep, row.ops, sizes, seconds, index)
     if row.mpi:
         for cell, added in zip(cells, _open_mpi(hosts, sizes, seconds, timeout), strict=True):
             cell |= added
@@ -141,7 +169,7 @@ def _ddp(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, 
     from bench import hosts_ranks
 
     model_bytes = 4 * hosts_ranks.LAYERS * hosts_ranks.WIDTH * (hosts_ranks.WIDTH + 1)
-    exchange_s = hosts_rows.exchange_s(row, sample | {"ddp": {"model_bytes": model_bytes}})
+    exchange_s = hosts_rows.exchange_s(row, model_bytes, hosts_rows.bounds([sample])["one_way"])
     return {"ddp": _on_ranks(row, hosts, timeout, hosts_ranks.ddp, exchange_s, 2 if quick else 5, index)}
 
 
@@ -150,7 +178,7 @@ def _planner(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bo
 
     sizes = tuple(size for size in row.sizes if size <= QUICK_BYTES) if quick else row.sizes
     with tempfile.TemporaryDirectory() as cache:
-        most = LARGE_FROM_BYTES if quick else TUNE_BYTES
+        most = QUICK_TUNE_BYTES if quick else TUNE_BYTES
         return {"plans": _on_ranks(row, hosts, timeout, hosts_ranks.plan, sizes, 0.3, most, cache)}
 
 
@@ -163,37 +191,61 @@ def measure_all(
     say: Callable[[str], None],
     measure: Callable[[Row, int, bool, float], dict[str, Any]] = measure_row,
 ) -> dict[str, Any]:
-    """All rounds: in each every row in turn, the order turning from round to round; kept after every round."""
-    document: dict[str, Any] = {
-        "schema": hosts_report.SCHEMA,
-        "machine": machine.describe(),
-        "congestion": CONGESTION,
-        "streams": STREAMS,
-        "quick": options.quick,
-        "rounds": 0,
-        "rows": [row.name for row in rows],
-        "samples": [],
-    }
+    """All rounds: in each every row in turn, the order turning from round to round; kept after every row.
+
+    Raises
+    ------
+    ValueError
+        If there is a document to add to, which is none or was made in another way.
+    """
+    document = _started(rows, options)
     started = time.monotonic()
-    for index in range(options.rounds):
-        turn = index % len(rows)
+    for passed in range(options.rounds):
+        turn = passed % len(rows)
         for row in [*rows[turn:], *rows[:turn]]:
+            index = len(hosts_report.samples_of(document, row.name))  # of the row's own rounds, also of those before
             try:
                 sample = measure(row, index, options.quick, options.timeout)
             except Exception as error:  # one row that fails must not take the others' figures with it
                 sample = {"row": row.name, "round": index, "error": f"{type(error).__name__}: {error}"[:2000]}
             document["samples"].append(sample)
             how = "FAILED" if sample.get("error") else "done"
-            say(f"round {index + 1}/{options.rounds}, {row.name}: {how}, {time.monotonic() - started:.0f} s")
-        document["rounds"] = index + 1
-        if options.json_path:
-            options.json_path.write_text(json.dumps(document, indent=1) + "\n")
+            before = f" (its {index + 1}. in the document)" if index != passed else ""
+            say(f"round {passed + 1}/{options.rounds}{before}, {row.name}: {how}, {time.monotonic() - started:.0f} s")
+            _keep(document, options.json_path)
     return document
+
+
+def _started(rows: Sequence[Row], options: argparse.Namespace) -> dict[str, Any]:
+    """A document without samples of this run: a new one, or the one to add to."""
+    document: dict[str, Any] = {
+        "schema": hosts_report.SCHEMA,
+        "machine": machine.describe(),
+        "congestion": CONGESTION,
+        "streams": STREAMS,
+        "quick": options.quick,
+        "rows": [row.name for row in rows],
+        "samples": [],
+    }
+    if options.append and options.json_path.exists():
+        return hosts_report.continued(json.loads(options.json_path.read_text()), document)
+    return document
+
+
+def _keep(document: dict[str, Any], path: Path | None) -> None:
+    """Write the document, never half of it: whoever is interrupted has what was there before."""
+    if path:
+        written = path.with_name(f"{path.name}.{os.getpid()}.new")
+        written.write_text(json.dumps(document, indent=1) + "\n")
+        written.replace(path)
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit status of the process."""
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.append and (options.source or not options.json_path):
+        parser.error("--append adds rounds to the document of --json FILE: give --json, and not --from")
     try:
         if options.source:
             document = json.loads(options.source.read_text())
@@ -208,6 +260,10 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, OSError) as error:
         print(f"bench/hosts.py: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        kept = f"finished rows are in {options.json_path}" if options.json_path else "nothing was kept (no --json)"
+        print(f"bench/hosts.py: interrupted; {kept}", file=sys.stderr)
+        return 130
     text = hosts_report.markdown(document)
     print(text)
     if options.markdown_path:

@@ -20,6 +20,9 @@ from bench.options import Options
 from bench.peers.torch_backends import Collectives, Gloo
 from bench.world import TorchWorld
 
+LARGE_WARMUP, SMALL_WARMUP = 3, 16
+LARGE_FROM_BYTES = 1 << 20
+
 
 class HostsWorld(TorchWorld):
     """Ranks placed on the hosts of a rig; control over a gloo group that is never measured."""
@@ -39,7 +42,7 @@ class HostsWorld(TorchWorld):
 
 
 def sweep(
-    rank: int, world_size: int, ops: tuple[str, ...], sizes: tuple[int, ...], seconds: float, warmup: int, turn: int
+    rank: int, world_size: int, ops: tuple[str, ...], sizes: tuple[int, ...], seconds: float, turn: int
 ) -> list[dict[str, Any]]:
     """Time operations of both backends, verified, in an order that turns.
 
@@ -52,10 +55,11 @@ def sweep(
     peers = [Collectives(), Gloo()]
     for peer in peers:
         peer.start(world)
-    options = Options(sizes=sizes, ops=ops, peers=(), warmup=warmup, seconds=seconds)
     order = peers[turn % 2 :] + peers[: turn % 2]
     found = []
     for size in sizes:
+        warmup = LARGE_WARMUP if size >= LARGE_FROM_BYTES else SMALL_WARMUP
+        options = Options(sizes=sizes, ops=ops, peers=(), warmup=warmup, seconds=seconds)
         # Only all_reduce takes fewer elements than ranks.
         count = max(1, size // 4) if ops == ("all_reduce",) else cases.element_count(size, 4, world_size)
         buffers = cases.allocate(count, world_size, np.dtype(np.float32))

@@ -1,18 +1,20 @@
 """The document of bench/hosts.py for a person: verdicts by row, and the figures of every round.
 
 Used by hosts.py alone; includes hosts_rows.py, machine.py and report.py. Document (JSON): schema, machine, congestion,
-streams, quick, rounds, rows (names), samples (one a row and round: {row, round, busy, iperf?, cells} or {.., error}).
+streams, quick, rows (names), samples (one a row and round: {row, round, busy, others, cores, iperf?, cells | ddp |
+plans} or {row, round, error}). A row may have more rounds than another.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from bench import hosts_rows, machine, report
 
-SCHEMA = "collectives-hosts/1"
-_TOP = {"schema": str, "machine": dict, "congestion": str, "streams": int, "rounds": int, "rows": list, "samples": list}
+SCHEMA = "collectives-hosts/2"
+_TOP = {"schema": str, "machine": dict, "congestion": str, "streams": int, "quick": bool, "rows": list, "samples": list}
 
 
 def validate(document: Any) -> None:
@@ -21,14 +23,42 @@ def validate(document: Any) -> None:
     Raises
     ------
     ValueError
-        Naming what is missing or wrong.
+        Naming what is missing or wrong, or the row whose rounds hold different cells.
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f"not a document of bench/hosts.py: schema is not {SCHEMA!r}")
+        schema = document.get("schema") if isinstance(document, dict) else None
+        raise ValueError(f"not a document of this bench/hosts.py: schema is {schema!r}, not {SCHEMA!r}")
     problems = [key for key, kind in _TOP.items() if not isinstance(document.get(key), kind)]
     if problems:
         raise ValueError(f"not a document of bench/hosts.py: {', '.join(problems)} missing or of the wrong type")
     hosts_rows.chosen(",".join(document["rows"]))
+    for name in document["rows"]:
+        if len({_shape(one) for one in samples_of(document, name) if not one.get("error")}) > 1:
+            raise ValueError(f"the rounds of row {name} hold different operations or sizes: measure it anew")
+
+
+def _shape(sample: dict[str, Any]) -> tuple[Any, ...]:
+    """What is compared across rounds by its place."""
+    cells = [(cell["op"], cell["bytes"]) for cell in sample.get("cells", [])]
+    return (*cells, *(plan["bytes"] for plan in sample.get("plans", [])))
+
+
+def continued(document: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    """A document to which samples may be added that are made as `wanted` (a document without any) says.
+
+    Raises
+    ------
+    ValueError
+        If it is no document, or was made in another way; the message says in what they differ.
+    """
+    validate(document)
+    pairs = [(key, document[key], wanted[key]) for key in ("congestion", "streams", "quick")]
+    pairs += [(key, document["machine"].get(key), wanted["machine"].get(key)) for key in ("cpu", "cores")]
+    differ = [f"{key} is {there!r} there and {here!r} here" for key, there, here in pairs if there != here]
+    if differ:
+        raise ValueError(f"--append: the document was made in another way: {'; '.join(differ)}")
+    names = {*document["rows"], *wanted["rows"]}
+    return document | {"rows": [row.name for row in hosts_rows.ROWS if row.name in names]}
 
 
 def samples_of(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -59,7 +89,7 @@ def markdown(document: dict[str, Any]) -> str:
     lines += ["| row | what | needed | median | verdict | |", "| --- | --- | --- | --- | --- | --- |"]
     for each in judged(document):
         value = "-" if each.value is None else f"{each.value:.3f}"
-        verdict = "pass" if each.passed else ("not measured" if each.value is None else "fail")
+        verdict = _word(each)
         note = each.note.strip().splitlines()[-1] if each.note.strip() else ""
         lines.append(f"| {each.row} | {each.what} | {each.need} | {value} | {verdict} | {note.replace('|', '/')} |")
     for name in document["rows"]:
@@ -68,30 +98,67 @@ def markdown(document: dict[str, Any]) -> str:
     return "\n".join([*lines, *([""] + [f"BROKEN: {line}" for line in wrong] if wrong else []), ""])
 
 
+def _word(verdict: hosts_rows.Verdict) -> str:
+    if verdict.value is None:
+        return "not measured"
+    if verdict.need == "-":
+        return "information"
+    return "pass" if verdict.passed else "fail"
+
+
 def _conditions(document: dict[str, Any]) -> str:
-    busy = [one["busy"] for one in document["samples"] if "busy" in one]
-    quiet = (
-        f"other programs used {100 * statistics.median(busy):.0f} % of the processor before the median row, "
-        if busy
-        else ""
-    )
-    quiet += f"{100 * max(busy):.0f} % before the worst" if busy else "how quiet it was is not known"
-    not_quiet = "**NOT QUIET**: " if busy and max(busy) >= report.QUIET_BELOW else ""
+    rounds = {name: len(samples_of(document, name)) for name in document["rows"]}
+    counts = sorted(set(rounds.values()))
+    text = f"{counts[0]} rounds of every row" if len(counts) == 1 else "Rounds by row: "
+    text += "" if len(counts) == 1 else ", ".join(f"{name} {count}" for name, count in rounds.items())
     return (
-        f"{document['rounds']} rounds{', quick' if document.get('quick') else ''}; congestion control of everybody: "
+        f"{text}{', quick' if document['quick'] else ''}; congestion control of everybody: "
         f"{document['congestion']}; {document['streams']} stream a pair of ranks and of iperf3; OMP_NUM_THREADS=1. "
-        f"{not_quiet}{quiet}."
+        f"{_quiet(document['samples'], 'row')}."
     )
+
+
+def _during(sample: dict[str, Any]) -> float:
+    """What others used in the part of a row in which they used most: the cells, or the bound before or after them."""
+    return max(sample["others"].values())
+
+
+def _quiet(samples: Sequence[dict[str, Any]], unit: str) -> str:
+    """What others used of the processor before and during each `unit`, the median one and the worst."""
+    good = [one for one in samples if not one.get("error")]
+    if not good:
+        return "How quiet it was is not known"
+    before, during = [one["busy"] for one in good], [_during(one) for one in good]
+    (usual, worst), (usually, worst_during) = ((statistics.median(each), max(each)) for each in (before, during))
+    return (
+        f"{'**NOT QUIET**: other' if max(worst, worst_during) >= report.QUIET_BELOW else 'Other'} programs used "
+        f"{100 * usual:.0f} % of the processor before the median {unit} and {100 * worst:.0f} % before the worst, "
+        f"{100 * usually:.0f} % during the median {unit} and {100 * worst_during:.0f} % during the worst"
+    )
+
+
+def _mode(sample: dict[str, Any]) -> str:
+    """The cores' mode in a round, and the round trips that it was read from."""
+    trips = ["?" if each is None else f"{each:.0f}" for each in sample["cores"]["round_trip_ns"]]
+    return f"{sample['cores']['mode']} ({' and '.join(trips)} ns)"
 
 
 def _figures(name: str, samples: list[dict[str, Any]]) -> list[str]:
-    """The medians of a row: iperf3 and each peer's time by cell."""
+    """The medians of a row: the conditions of its rounds, iperf3 with all its readings, each peer's time by cell."""
     good = [one for one in samples if not one.get("error")]
-    lines = [f"## {name}", ""]
-    iperf = [one["iperf"] for one in good if "iperf" in one]
-    if iperf:
-        one_way, both = (statistics.median(each[key] for each in iperf) / 1e6 for key in ("one_way", "both"))
-        lines += [f"iperf3: {one_way:,.1f} Mbit/s one way, {both:,.1f} Mbit/s each way with both in use.", ""]
+    lines = [f"## {name}", "", f"{len(good)} of {len(samples)} rounds ran to their end."]
+    if good:
+        lines[-1] += f" Cores before and after each: {', '.join(_mode(one) for one in good)}. {_quiet(good, 'round')}."
+    unknown = sorted({one["no_mode"] for one in good if "no_mode" in one})
+    lines += [f"The mode of the cores is not known: {reason}." for reason in unknown]
+    bounds = hosts_rows.bounds(good)
+    if bounds:
+        lines += ["", "| iperf3, Mbit/s | median | spread | | readings before and after each round |"]
+        lines += ["| --- | --- | --- | --- | --- |"]
+    for key, what in (("one_way", "one way"), ("both", "each way, both in use")):
+        if key in bounds:
+            lines.append(_bound_line(what, bounds[key], [one["iperf"] for one in good], key))
+    lines.append("")
     if not good or "cells" not in good[0]:
         return lines
     peers = [key for key, value in good[0]["cells"][0].items() if isinstance(value, dict)]
@@ -100,6 +167,14 @@ def _figures(name: str, samples: list[dict[str, Any]]) -> list[str]:
         times = [_median(good, index, peer) for peer in peers]
         lines.append(f"| {cell['op']} {report.size_text(cell['bytes'])} | {' | '.join(times)} |")
     return lines
+
+
+def _bound_line(what: str, bound: hosts_rows.Bound, rounds: Sequence[dict[str, Any]], key: str) -> str:
+    told = [" and ".join(" ".join(f"{bits / 1e6:,.1f}" for bits in one[when][key]) for when in ("before", "after"))
+            for one in rounds]  # fmt: skip
+    least, most = min(bound.readings) / 1e6, max(bound.readings) / 1e6
+    steady = "steady" if bound.steady else "**bound unsteady**"
+    return f"| {what} | {bound.median / 1e6:,.1f} | {least:,.1f}..{most:,.1f} | {steady} | {'; '.join(told)} |"
 
 
 def _median(samples: list[dict[str, Any]], index: int, peer: str) -> str:

@@ -1,6 +1,6 @@
 """Where the figures come from: CPU, cores, kernel, versions. And what the process itself holds and burns when idle.
 
-Used by run.py and compare.py; includes nothing of the benchmark. Reads /proc; no host names, users or paths.
+Used by run.py, compare.py and hosts.py; includes nothing of the benchmark. Reads /proc; no host names, users or paths.
 """
 
 from __future__ import annotations
@@ -69,6 +69,64 @@ def busy_fraction(seconds: float = 0.2, stat: Path = Path("/proc/stat")) -> floa
     after = _ticks(stat.read_text())
     total = after[1] - before[1]
     return (after[0] - before[0]) / total if total else 0.0
+
+
+class Others:
+    """What programs other than this process and its descendants use of the processor, from one lap to the next.
+
+    The CPU time of every other process, and of its children that ended and were waited for, over all cores' time; time
+    that the hypervisor gave to other machines (steal) is added. Kernel threads are not counted: they carry the packets
+    of whoever sends. That is why this is not the machine's busy time less our own, which would take the network's work
+    in the kernel for others' (or, where it is charged to the process that it interrupts, others' for ours). Not seen:
+    processes of other PID namespaces, children that nobody waits for.
+    """
+
+    def __init__(self, own: int | None = None, proc: Path = Path("/proc")) -> None:
+        self._own, self._proc = os.getpid() if own is None else own, proc
+        self._last = self._look()
+
+    def lap(self) -> float:
+        """Share of all cores' time since the last lap, or since this was made; 0 to 1."""
+        before, self._last = self._last, self._look()
+        used, total = (after - earlier for after, earlier in zip(self._last, before, strict=True))
+        return min(1.0, max(0.0, used / total)) if total > 0 else 0.0
+
+    def _look(self) -> tuple[int, int]:
+        """(ticks of others, ticks of all cores) so far."""
+        processes = {}
+        for folder in self._proc.iterdir():
+            if folder.name.isdigit():
+                try:
+                    processes[int(folder.name)] = _process((folder / "stat").read_text())
+                except OSError:  # it ended meanwhile, and is in what its parent waited for
+                    continue
+        stat = (self._proc / "stat").read_text()
+        own = _descendants(self._own, {pid: parent for pid, (parent, _) in processes.items()})
+        used = sum(ticks for pid, (_, ticks) in processes.items() if pid not in own)
+        return used + int(stat.split("\n", 1)[0].split()[8]), _ticks(stat)[1]
+
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+
+
+def _process(stat: str) -> tuple[int, int]:
+    """(parent, ticks of it and of the children that it waited for) of a /proc/PID/stat; no ticks of kernel threads."""
+    fields = stat.rpartition(")")[2].split()  # the name before may have blanks and brackets
+    ticks = 0 if int(fields[6]) & _KERNEL_THREAD else sum(map(int, fields[11:15]))
+    return int(fields[1]), ticks
+
+
+def _descendants(root: int, parents: dict[int, int]) -> set[int]:
+    """The process and all below it."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found, open_ = {root}, [root]
+    while open_:
+        for child in children.get(open_.pop(), []):
+            found.add(child)
+            open_.append(child)
+    return found
 
 
 def _ticks(stat: str) -> tuple[int, int]:
