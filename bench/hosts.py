@@ -256,6 +256,7 @@ def main(arguments: Sequence[str]) -> int:
             rows = hosts_rows.chosen(options.rows)
             if reason := why_not("iperf3"):
                 raise OSError(f"no rig of hosts can be made here: {reason}")
+            machine.adopt_orphans()  # whose time is the row's, not others'
             document = measure_all(rows, options, lambda text: print(text, file=sys.stderr, flush=True))
     except (ValueError, OSError) as error:
         print(f"bench/hosts.py: {error}", file=sys.stderr)

@@ -109,13 +109,17 @@ def _word(verdict: hosts_rows.Verdict) -> str:
 def _conditions(document: dict[str, Any]) -> str:
     rounds = {name: len(samples_of(document, name)) for name in document["rows"]}
     counts = sorted(set(rounds.values()))
-    text = f"{counts[0]} rounds of every row" if len(counts) == 1 else "Rounds by row: "
+    text = f"{_rounds(counts[0])} of every row" if len(counts) == 1 else "Rounds by row: "
     text += "" if len(counts) == 1 else ", ".join(f"{name} {count}" for name, count in rounds.items())
     return (
         f"{text}{', quick' if document['quick'] else ''}; congestion control of everybody: "
         f"{document['congestion']}; {document['streams']} stream a pair of ranks and of iperf3; OMP_NUM_THREADS=1. "
         f"{_quiet(document['samples'], 'row')}."
     )
+
+
+def _rounds(count: int) -> str:
+    return f"{count} round{'' if count == 1 else 's'}"
 
 
 def _during(sample: dict[str, Any]) -> float:
@@ -146,7 +150,7 @@ def _mode(sample: dict[str, Any]) -> str:
 def _figures(name: str, samples: list[dict[str, Any]]) -> list[str]:
     """The medians of a row: the conditions of its rounds, iperf3 with all its readings, each peer's time by cell."""
     good = [one for one in samples if not one.get("error")]
-    lines = [f"## {name}", "", f"{len(good)} of {len(samples)} rounds ran to their end."]
+    lines = [f"## {name}", "", f"{len(good)} of {_rounds(len(samples))} ran to the end."]
     if good:
         lines[-1] += f" Cores before and after each: {', '.join(_mode(one) for one in good)}. {_quiet(good, 'round')}."
     unknown = sorted({one["no_mode"] for one in good if "no_mode" in one})

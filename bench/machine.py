@@ -5,6 +5,7 @@ Used by run.py, compare.py and hosts.py; includes nothing of the benchmark. Read
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import os
 import platform
@@ -106,6 +107,23 @@ class Others:
         return used + int(stat.split("\n", 1)[0].split()[8]), _ticks(stat)[1]
 
 
+def adopt_orphans() -> None:
+    """Have descendants whose parent ended become this process's children rather than those of init, for `Others`.
+
+    The daemons of Open MPI are such, and with them the ranks. They stay as zombies until this process ends: to wait for
+    them might take away a status that subprocess waits for.
+
+    Raises
+    ------
+    OSError
+        If the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+_PR_SET_CHILD_SUBREAPER = 36
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 
 

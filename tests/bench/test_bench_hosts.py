@@ -203,7 +203,7 @@ def test_rounds_turn_and_a_row_that_fails_is_kept(tmp_path: pathlib.Path) -> Non
     hosts_report.validate(document)
     text = hosts_report.markdown(document)
     assert "RuntimeError: no rank came" in text and "reno" in text and "2 rounds of every row" in text
-    assert "0 of 2 rounds ran to their end" in text
+    assert "0 of 2 rounds ran to the end" in text
 
 
 def append(path: pathlib.Path, rows: str, *more: str, measured: list[Any] | None = None) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def test_rounds_are_added_row_by_row_to_a_document(tmp_path: pathlib.Path, capsy
     assert hosts.main(["--from", str(path)]) == 0
     text = capsys.readouterr().out
     assert "Rounds by row: links-2 2, small 1, unshaped 1; congestion" in text
-    assert "2 of 2 rounds ran to their end" in text and "1 of 1 rounds ran to their end" in text
+    assert "2 of 2 rounds ran to the end" in text and "1 of 1 round ran to the end" in text
 
 
 def test_an_interrupt_keeps_the_rows_that_were_done(tmp_path: pathlib.Path) -> None:
@@ -311,6 +311,21 @@ def test_this_process_is_found_among_those_of_the_machine() -> None:
     parent, ticks = machine._process(pathlib.Path("/proc/self/stat").read_text())
     assert parent == os.getppid() and ticks > 0
     assert 0.0 <= machine.Others().lap() <= 1.0
+
+
+def test_an_orphan_stays_in_the_tree() -> None:
+    """In a process of its own, which stays the parent of all orphans; the orphan sleeps until its input ends."""
+    script = (
+        "import os, pathlib, subprocess; from bench import machine\n"
+        "machine.adopt_orphans()\n"
+        "command = ['sh', '-c', 'cat <&3 >/dev/null 2>&1 3<&- & echo $!']\n"
+        "reading, writing = os.pipe(); os.dup2(reading, 3)\n"
+        "done = subprocess.run(command, pass_fds=(3,), stdout=subprocess.PIPE, text=True, check=True)\n"
+        "parent, _ = machine._process(pathlib.Path(f'/proc/{int(done.stdout)}/stat').read_text())\n"
+        "assert parent == os.getpid(), (parent, os.getpid())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_unknown_rows_and_foreign_documents_are_refused(tmp_path: pathlib.Path) -> None:
