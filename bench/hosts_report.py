@@ -159,7 +159,7 @@ def _figures(name: str, samples: list[dict[str, Any]]) -> list[str]:
     if bounds:
         lines += ["", "| iperf3, Mbit/s | median | spread | | readings before and after each round |"]
         lines += ["| --- | --- | --- | --- | --- |"]
-    for key, what in (("one_way", "one way"), ("both", "each way, both in use")):
+    for key, what in (("one_way", "one way"), ("both", "mean direction, both in use")):
         if key in bounds:
             lines.append(_bound_line(what, bounds[key], [one["iperf"] for one in good], key))
     lines.append("")

@@ -68,6 +68,11 @@ def test_the_bound_is_the_median_of_all_readings_before_and_after_in_all_rounds(
     assert hosts_rows.bounds([{"row": "r", "round": 0}]) == {}
 
 
+def test_both_ways_at_once_is_the_mean_direction() -> None:
+    end = {"sum_received": {"bits_per_second": 14e9}, "sum_received_bidir_reverse": {"bits_per_second": 52e9}}
+    assert hosts.each_way(end) == 33e9
+
+
 def test_three_percent_between_the_readings_is_steady_and_more_is_not() -> None:
     assert hosts_rows.Bound((1.0e9, 1.0e9, 1.03e9)).steady
     assert not hosts_rows.Bound((1.0e9, 1.0e9, 1.031e9)).steady
