@@ -57,7 +57,11 @@ class OperatorChecker(CheckerBase):
         """Bring both operands to one type and return it."""
         for side in ("left", "right"):  # an enum with values meets a number as its value
             operand, other = getattr(node, side), node.right.type if side == "left" else node.left.type
-            if isinstance(operand.type, t.Enum) and operand.type.under and isinstance(other, t.Bits):
+            if (
+                isinstance(operand.type, t.Enum)
+                and operand.type.under
+                and (other is t.INTEGER or isinstance(other, t.Bits))
+            ):
                 setattr(node, side, self.convert(operand, operand.type.under, f"an operand of {node.operator}"))
         left, right = node.left, node.right
         what = f"an operand of {node.operator}"

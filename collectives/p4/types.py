@@ -80,9 +80,13 @@ class Stack(Type):
 
 
 @functools.cache
+def _bits(width: int, signed: bool) -> Bits:
+    return Bits(width, signed)
+
+
 def bits(width: int, signed: bool = False) -> Bits:
     """Return bit<width> or int<width>."""
-    return Bits(width, signed)
+    return _bits(width, signed)
 
 
 @functools.cache
