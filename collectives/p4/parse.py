@@ -17,6 +17,7 @@ from collectives.p4 import ast
 from collectives.p4.classify import classify
 from collectives.p4.errors import P4Error, Position
 from collectives.p4.lexer import Token
+from collectives.p4.scope import refusal
 from collectives.p4.tree import TreeBuilder
 
 # How an error names a kind of token; others are named by their text.
@@ -88,11 +89,17 @@ def parse(tokens: list[Token], path: str) -> list[ast.Node]:
         if token.type == "$END":
             position = tokens[-1].position if tokens else Position(path, 1, 1)
             raise P4Error(position, f"the source ends here, but {expected} must follow") from None
-        raise P4Error(token.start_pos, f"unexpected {_shown(token)}; here {expected} may stand") from None
+        raise P4Error(token.start_pos, _message(token, expected)) from None
 
 
-def _shown(token: lark.Token) -> str:
-    return f"type {token}" if token.type == "TYPE_NAME" else str(token)
+def _message(token: lark.Token, expected: str) -> str:
+    """Say what is wrong about a token that does not fit."""
+    if hint := refusal(str(token)):
+        return hint
+    if token.isidentifier() and token.type not in ("NAME", "TYPE_NAME", "STRING") and "a name" in expected:
+        return f"{token} is a word of P4 and cannot be a name; rename it"
+    shown = f"type {token}" if token.type == "TYPE_NAME" else token
+    return f"unexpected {shown}; here {expected} may stand"
 
 
 def _expected(names: set[str]) -> str:
