@@ -12,6 +12,7 @@ from collectives.p4 import ast
 from collectives.p4 import types as t
 from collectives.p4.check_base import ExternKind
 from collectives.p4.check_tables import TableChecker
+from collectives.p4.errors import counted
 from collectives.p4.scope import Scope, Symbol
 
 
@@ -46,8 +47,8 @@ class Checker(TableChecker):
         if node.kind == "header" and composite.width % 8:
             self.fail(
                 node,
-                f"header {node.name} has {composite.width} bits, and BMv2 takes whole bytes; "
-                f"add a field of {-composite.width % 8} bits",
+                f"header {node.name} has {counted(composite.width, 'bit')}, and BMv2 takes whole bytes; "
+                f"add a field of {counted(-composite.width % 8, 'bit')}",
             )
         self._declare("type", node, composite)
 
@@ -112,6 +113,8 @@ class Checker(TableChecker):
         elif isinstance(kind, t.Callable) and kind.kind in ("control", "parser"):
             if kind.node.body is None if kind.kind == "control" else kind.node.states is None:
                 self.fail(node, f"{kind} is only a type of {kind.kind}; make one that has a body")
+            if kind.kind == "parser":
+                self.fail(node, "parsers within others are outside the subset; write the states into the one parser")
             if self.scope is self.globals:
                 self.fail(node, f"a {kind.kind} is made within a control; at the top stands only the package")
             self._arguments(node, t.Callable(kind.kind, kind.name, kind.constructor), {})  # type: ignore[arg-type]
@@ -171,7 +174,9 @@ class Checker(TableChecker):
         """Check the package that the program is: its parsers and controls fit together."""
         bindings: dict[t.Variable, t.Type] = {}
         if len(node.arguments) != len(kind.parameters):
-            self.fail(node, f"{kind} takes {len(kind.parameters)} arguments, and this gives {len(node.arguments)}")
+            self.fail(
+                node, f"{kind} takes {counted(len(kind.parameters), 'argument')}, and this gives {len(node.arguments)}"
+            )
         for argument, (name, _, wanted) in zip(node.arguments, kind.parameters, strict=False):
             value = argument.value
             if isinstance(value, ast.Construct):

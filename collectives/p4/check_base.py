@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from collectives.p4 import ast
 from collectives.p4 import types as t
-from collectives.p4.errors import P4Error, Position
+from collectives.p4.errors import P4Error, Position, counted
 from collectives.p4.scope import Scope, Symbol, refusal, suggestion
 
 
@@ -38,6 +38,11 @@ class CheckerBase:
     def fail(self, where: ast.Node | Position, message: str) -> NoReturn:
         """Raise the error."""
         raise P4Error(where if isinstance(where, Position) else where.position, message)
+
+    @property
+    def here(self) -> str:
+        """What the statements at hand belong to, with its article."""
+        return f"{'an' if self.where == 'action' else 'a'} {self.where}"
 
     # ---- names
 
@@ -112,7 +117,10 @@ class CheckerBase:
         if isinstance(found, ExternKind):
             found, parameters = found.declaration, found.declaration.type_parameters
         if len(parameters) != len(node.arguments) and (node.arguments or not isinstance(found, t.Callable)):
-            self.fail(node, f"{node.name} takes {len(parameters)} type arguments, and this gives {len(node.arguments)}")
+            self.fail(
+                node,
+                f"{node.name} takes {counted(len(parameters), 'type argument')}, and this gives {len(node.arguments)}",
+            )
         arguments = [self.resolve(one) for one in node.arguments]
         if isinstance(found, t.ExternDeclaration):
             return found.bind(tuple(arguments))
@@ -145,15 +153,15 @@ class CheckerBase:
             return cast
         self.fail(node, f"{what} needs {to}, and this is {kind}; {self._way_to(kind, to)}")
 
-    def _way_to(self, kind: t.Type, to: t.Type) -> str:
+    def _way_to(self, kind: t.Type, to: t.Type, it: str = "it") -> str:
         """Say how to get from one type to another."""
         one, other = t.bare(kind), t.bare(to)
         if isinstance(one, t.Bits) and isinstance(other, t.Bits):
             if one.signed != other.signed and one.width != other.width:
-                return f"cast it twice: first to {t.bits(one.width, other.signed)}, then to {to}"
-            return f"write ({to}) before it to convert"
+                return f"cast {it} twice: first to {t.bits(one.width, other.signed)}, then to {to}"
+            return f"write ({to}) before {it} to convert"
         if other is t.BOOL and isinstance(one, t.Bits | t.Basic):
-            return "compare it, as in x != 0"
+            return f"compare {it}, as in x != 0"
         if one is t.BOOL and isinstance(other, t.Bits):
             return "convert with (bit<1>)" if other.width == 1 else f"write (x ? {other.width}w1 : 0)"
         return "give it a value of that type"
@@ -170,7 +178,9 @@ class CheckerBase:
     def _list_literal(self, node: ast.ListExpression, to: t.Composite | t.Tuple, what: str) -> ast.Expression:
         wanted = list(to.fields.values()) if isinstance(to, t.Composite) else list(to.items)
         if len(wanted) != len(node.items):
-            self.fail(node, f"{what} needs {len(wanted)} values for {to}, and this list has {len(node.items)}")
+            self.fail(
+                node, f"{what} needs {counted(len(wanted), 'value')} for {to}, and this list has {len(node.items)}"
+            )
         node.items = [self.convert(item, kind, what) for item, kind in zip(node.items, wanted, strict=False)]
         node.type = to
         return node

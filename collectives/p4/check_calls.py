@@ -8,6 +8,7 @@ from typing import Any
 from collectives.p4 import ast
 from collectives.p4 import types as t
 from collectives.p4.check_expressions import ExpressionChecker
+from collectives.p4.errors import counted
 from collectives.p4.scope import Symbol, suggestion
 
 # Methods of headers -> whether they change the header.
@@ -154,7 +155,7 @@ class CallChecker(ExpressionChecker):
 
     def _apply_table(self, node: ast.Call, function: ast.Member, kind: t.Table) -> None:
         if self.where != "control":
-            self.fail(node, f"a table is applied in the apply block of a control, not in a {self.where}")
+            self.fail(node, f"a table is applied in the apply block of a control, not in {self.here}")
         self._arguments(node, t.Callable("table", kind.name, []), {})
         base = function.base
         assert isinstance(base, ast.Name)
@@ -191,7 +192,7 @@ class CallChecker(ExpressionChecker):
         if kind.kind == "parser":
             self.fail(node, "parsers within parsers are outside the subset; write the states into one parser")
         if self.where != "control":
-            self.fail(node, f"a control is applied in the apply block of a control, not in a {self.where}")
+            self.fail(node, f"a control is applied in the apply block of a control, not in {self.here}")
         self._arguments(node, kind, {})
         node.type = t.VOID
 
@@ -217,7 +218,7 @@ class CallChecker(ExpressionChecker):
         if name == "verify" and kind == "native" and self.where != "parser":
             self.fail(node, "verify is for parsers; write an if here")
         if kind == "native" and name != "verify" and self.where in ("parser", "function") and name != "log_msg":
-            self.fail(node, f"{name} is for controls and actions, and this is a {self.where}")
+            self.fail(node, f"{name} is for controls and actions, and this is {self.here}")
         if kind == "native":
             self._native_rules(node, name)
 
@@ -233,7 +234,7 @@ class CallChecker(ExpressionChecker):
 
     def _call_action(self, node: ast.Call, symbol: Symbol) -> None:
         if self.where not in ("control", "action"):
-            self.fail(node, f"an action is called from a control or an action, not from a {self.where}")
+            self.fail(node, f"an action is called from a control or an action, not from {self.here}")
         assert isinstance(symbol.type, t.Callable)
         self._arguments(node, symbol.type, {})
         node.type = t.VOID
@@ -247,13 +248,15 @@ class CallChecker(ExpressionChecker):
             if len(variant.parameters) == len(node.arguments):
                 return variant
         counts = " or ".join(str(len(variant.parameters)) for variant in variants)
-        self.fail(node, f"{name} takes {counts} arguments, and this gives {len(node.arguments)}")
+        self.fail(
+            node, f"{name} takes {counts} argument{'' if counts == '1' else 's'}, and this gives {len(node.arguments)}"
+        )
 
     def _generic(self, node: ast.Call, signature: t.Callable, bindings: dict[t.Variable, t.Type]) -> None:
         """Find the type parameters of a call, check its arguments, set its type."""
         if node.type_arguments:
             if len(node.type_arguments) != len(signature.type_parameters):
-                self.fail(node, f"{signature.name} takes {len(signature.type_parameters)} type arguments")
+                self.fail(node, f"{signature.name} takes {counted(len(signature.type_parameters), 'type argument')}")
             for variable, given in zip(signature.type_parameters, node.type_arguments, strict=False):
                 bindings[variable] = self.resolve(given)
         self._arguments(node, signature, bindings)
@@ -297,7 +300,7 @@ class CallChecker(ExpressionChecker):
                 return [by_name[name] for name in names]
         elif len(given) == len(names):
             return given
-        wanted = f"{len(names)} arguments ({', '.join(names)})" if names else "no arguments"
+        wanted = f"{counted(len(names), 'argument')} ({', '.join(names)})" if names else "no arguments"
         self.fail(node, f"{signature.name} takes {wanted}, and this gives {len(given)}")
 
     def _argument(self, signature: t.Callable, argument: ast.Argument, name: str, direction: str, to: t.Type) -> None:

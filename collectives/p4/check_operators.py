@@ -77,7 +77,7 @@ class OperatorChecker(CheckerBase):
             self.fail(
                 node,
                 f"the operands of {node.operator} have different types, {left.type} and {right.type}; "
-                f"{self._way_to(right.type, left.type)}",
+                f"{self._way_to(right.type, left.type, 'the second')}",
             )
         return node.left.type
 

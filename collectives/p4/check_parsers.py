@@ -5,6 +5,7 @@ from __future__ import annotations
 from collectives.p4 import ast
 from collectives.p4 import types as t
 from collectives.p4.check_statements import StatementChecker
+from collectives.p4.errors import counted
 from collectives.p4.scope import Scope, suggestion
 
 
@@ -57,7 +58,9 @@ class ParserChecker(StatementChecker):
             if len(sets) == 1 and isinstance(sets[0], ast.ListExpression):
                 self.fail(sets[0], "values of a case stand in parentheses, as in (a, b)")
             if len(sets) != len(kinds) and not (len(sets) == 1 and isinstance(sets[0], ast.Anything)):
-                self.fail(sets[0], f"select has {len(kinds)} keys, and this case has {len(sets)} values")
+                self.fail(
+                    sets[0], f"select has {counted(len(kinds), 'key')}, and this case has {counted(len(sets), 'value')}"
+                )
             for index, (one, kind) in enumerate(zip(sets, kinds, strict=False)):
                 sets[index] = self.key_set(one, kind, "a case of select")
             self._target(target, position, known)

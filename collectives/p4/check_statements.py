@@ -87,11 +87,11 @@ class StatementChecker(CallChecker):
                 self.fail(node, f"this function returns {self.returns}; give return a value")
             node.value = self.convert(node.value, self.returns, "return")
         elif node.value is not None:
-            self.fail(node, f"nothing takes a value here, in a {self.where}; write return; alone")
+            self.fail(node, f"nothing takes a value here, in {self.here}; write return; alone")
 
     def _on_exit(self, node: ast.Exit) -> None:
         if self.where not in ("control", "action"):
-            self.fail(node, f"exit is for controls and actions, and this is a {self.where}")
+            self.fail(node, f"exit is for controls and actions, and this is {self.here}")
 
     # ---- switch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collectives.p4 import ast
 from collectives.p4 import types as t
 from collectives.p4.check_parsers import ParserChecker
+from collectives.p4.errors import counted
 from collectives.p4.scope import Symbol, refusal, suggestion
 
 # Ways to match that the tables here know -> the arguments that an entry may give.
@@ -65,7 +66,7 @@ class TableChecker(ParserChecker):
             names = ", ".join(name for name, _, _ in free)
             self.fail(
                 reference,
-                f"{reference.name} takes {len(bound)} arguments in a list of actions, and this gives {len(given)}"
+                f"{reference.name} takes {counted(len(bound), 'argument')} in a list of actions, not {len(given)}"
                 + (f"; the control plane gives {names}" if names else ""),
             )
         self._arguments(reference, t.Callable("action", reference.name, bound), {})
@@ -92,7 +93,10 @@ class TableChecker(ParserChecker):
 
     def _entry(self, table: ast.Table, entry: ast.Entry) -> None:
         if len(entry.keys) != len(table.key):
-            self.fail(entry, f"table {table.name} has {len(table.key)} keys, and this entry gives {len(entry.keys)}")
+            self.fail(
+                entry,
+                f"table {table.name} has {counted(len(table.key), 'key')}, and this entry gives {len(entry.keys)}",
+            )
         for index, (one, element) in enumerate(zip(entry.keys, table.key, strict=False)):
             node = self.key_set(one, element.expression.type, "an entry of a table")
             entry.keys[index] = node

@@ -19,6 +19,11 @@ class Position(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 value`` or ``2 values``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class P4Error(ValueError):
     """A P4 source that cannot be run: wrong, or outside the subset.
 

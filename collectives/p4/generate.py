@@ -238,7 +238,11 @@ class Generator(ParserGenerator):
             name = node.target.signature.name
             path = f"{self.path}.{name}"
             if path in self._controls:
-                self._fail_twice(node, path)
+                raise P4Error(
+                    node.position,
+                    f"{name}.apply stands at two places, and the objects of both would be named {path}; "
+                    "declare two instances",
+                )
             self.write_control(node.target.signature, path, {})
         if path in self._applied and any(table.startswith(f"{path}.") for table in self.layout.tables):
             self._fail_twice(node, path)

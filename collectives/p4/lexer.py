@@ -52,6 +52,7 @@ _SCANNER = re.compile(
     r"|(?P<NAME>[A-Za-z_][A-Za-z_0-9]*)"
     r"|(?P<NUMBER>(?:[0-9]+[ws])?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|[0-9][0-9_]*))"
     r'|(?P<STRING>"(?:[^"\\\n]|\\.)*")'
+    r"|(?P<unclosed>/\*)"
     r"|(?P<PUNCTUATION>" + "|".join(re.escape(operator) for operator in OPERATORS) + r"|[-+*/%&|^~!<>=?:;,.(){}\[\]@#])"
 )
 _COMMENT_OR_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -113,7 +114,7 @@ def split_lines(file: str, text: str) -> list[Line]:
     match_at = _SCANNER.match
     while offset < size:
         match = match_at(text, offset)
-        if match is None:
+        if match is None or match.lastgroup == "unclosed":
             raise P4Error(Position(file, number, offset - line_start + 1), _unreadable(text, offset))
         kind = match.lastgroup
         end = match.end()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from collectives.p4.errors import P4Error
+from collectives.p4.errors import P4Error, counted
 from collectives.p4.lexer import NAME, NUMBER, STRING, Token, split_words
 
 
@@ -152,6 +152,7 @@ def _match(macro: Macro, arguments: list[list[Token]], use: Token) -> dict[str, 
         return {}
     if len(arguments) != len(macro.parameters):
         raise P4Error(
-            use.position, f"macro {macro.name} takes {len(macro.parameters)} arguments, and this gives {len(arguments)}"
+            use.position,
+            f"macro {macro.name} takes {counted(len(macro.parameters), 'argument')}, and this gives {len(arguments)}",
         )
     return dict(zip(macro.parameters, arguments, strict=False))

@@ -16,7 +16,7 @@ import lark.lexer
 from collectives.p4 import ast
 from collectives.p4.classify import classify
 from collectives.p4.errors import P4Error, Position
-from collectives.p4.lexer import Token
+from collectives.p4.lexer import NAME, Token
 from collectives.p4.scope import refusal
 from collectives.p4.tree import TreeBuilder
 
@@ -89,7 +89,9 @@ def parse(tokens: list[Token], path: str) -> list[ast.Node]:
         if token.type == "$END":
             position = tokens[-1].position if tokens else Position(path, 1, 1)
             raise P4Error(position, f"the source ends here, but {expected} must follow") from None
-        raise P4Error(token.start_pos, _message(token, expected)) from None
+        place: Any = token.start_pos
+        names = set(error.accepts or error.expected)
+        raise _not_a_type(tokens, place, token, names) or P4Error(place, _message(token, expected)) from None
 
 
 def _message(token: lark.Token, expected: str) -> str:
@@ -98,8 +100,28 @@ def _message(token: lark.Token, expected: str) -> str:
         return hint
     if token.isidentifier() and token.type not in ("NAME", "TYPE_NAME", "STRING") and "a name" in expected:
         return f"{token} is a word of P4 and cannot be a name; rename it"
-    shown = f"type {token}" if token.type == "TYPE_NAME" else token
-    return f"unexpected {shown}; here {expected} may stand"
+    kind = "type " if token.type == "TYPE_NAME" else ""
+    return f"unexpected {kind}'{token}'; here {expected} may stand"
+
+
+def _not_a_type(tokens: list[Token], place: Position, token: lark.Token, names: set[str]) -> P4Error | None:
+    """Return the error for a name that stands where a type does, and is declared as none."""
+    if token.type != "NAME" or refusal(str(token)):
+        return None
+    hint = "is not declared as a type; declare it, or include the file that does"
+    if "TYPE_NAME" in names and "NAME" not in names:
+        return P4Error(place, f"{token} {hint}")
+    at = next((index for index, one in enumerate(tokens) if one.position == place and one.text == token), 0)
+    before = tokens[at - 1]
+    if at and before.kind == NAME and before.text not in _parser_words():
+        return P4Error(before.position, f"{before.text} {hint}")
+    return None
+
+
+@functools.cache
+def _parser_words() -> frozenset[str]:
+    """Return the words that the grammar knows."""
+    return frozenset(_spoken().values()) | {"in", "out", "inout"}
 
 
 def _expected(names: set[str]) -> str:

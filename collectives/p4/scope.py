@@ -25,6 +25,7 @@ REFUSED = {
     "action_selector": "name the actions in the table",
     "meter": "count with a counter or register",
     "direct_meter": "count with a counter or register",
+    "value_set": "write the values as cases of the select",
     "Checksum16": "use update_checksum in the checksum control",
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collectives.p4 import types as t
+from collectives.p4.errors import counted
 from collectives.p4.generate_base import ActionLayout, KeyLayout, TableLayout
 from collectives.p4.registers import Counter
 from collectives.p4.scope import suggestion
@@ -232,7 +233,9 @@ class Table:
         else:
             given = [key]
         if len(given) != len(layouts):
-            raise ValueError(f"table {self.name} has {len(layouts)} keys ({', '.join(names)}), not {len(given)}")
+            raise ValueError(
+                f"table {self.name} has {counted(len(layouts), 'key')} ({', '.join(names)}), not {len(given)}"
+            )
         return tuple(self._element(layout, value) for layout, value in zip(layouts, given, strict=False))
 
     def _element(self, layout: KeyLayout, value: Any) -> Any:

@@ -226,7 +226,7 @@ def test_names_with_annotations(tmp_path: pathlib.Path) -> None:
         ("hdr.h.a: exact;", (2**32, "set", {"v": 1}), "key hdr.h.a of table TestIngress.t is bit<32>, and 4294967296"),
         ("hdr.h.a: exact;", ("x", "set", {"v": 1}), "give a whole number, not 'x'"),
         ("hdr.h.a: exact;", ({"a": 5}, "set", {"v": 1}), "table TestIngress.t has the keys hdr.h.a, not a"),
-        ("hdr.h.a: exact;", ((5, 6), "set", {"v": 1}), r"table TestIngress.t has 1 keys \(hdr.h.a\), not 2"),
+        ("hdr.h.a: exact;", ((5, 6), "set", {"v": 1}), r"table TestIngress.t has 1 key \(hdr.h.a\), not 2"),
         ("hdr.h.a: exact;", (5, "set", {"v": 1}, 3), "an entry takes no priority; the key decides"),
         ("hdr.h.a: lpm;", (5, "set", {"v": 1}), r"is matched lpm: give \(value, prefix length\), not 5"),
         ("hdr.h.a: lpm;", ((5, 33), "set", {"v": 1}), "a prefix of 33 bits; there are 32"),
