@@ -148,7 +148,7 @@ class CallChecker(ExpressionChecker):
             if varies != (arguments == 2):
                 need = "extract(header, bits) gives its varbit a size" if varies else "it has no varbit: one argument"
                 self.fail(value, f"header {kind} is extracted otherwise; {need}")
-        elif not isinstance(kind, t.Composite | t.Stack):
+        elif not _is_sendable(kind):
             self.fail(value, f"emit writes a header, a stack or a struct of these, and this is {kind}")
 
     # ---- tables and controls
@@ -331,6 +331,13 @@ def bindings_wanted(pattern: t.Type) -> bool:
     if isinstance(pattern, t.Extern):
         return any(bindings_wanted(one) for one in pattern.arguments)
     return False
+
+
+def _is_sendable(kind: t.Type) -> bool:
+    """Tell whether a value can be emitted: a header, or a struct or stack of such."""
+    if isinstance(kind, t.Composite):
+        return kind.kind == "header" or all(_is_sendable(field) for field in kind.fields.values())
+    return isinstance(kind, t.Stack)
 
 
 def _varies(kind: t.Type) -> bool:

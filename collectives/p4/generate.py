@@ -142,7 +142,7 @@ class Generator(ParserGenerator):
         node: ast.Control = kind.node
         if path in self._controls:
             raise P4Error(node.position, f"two instances are named {path}; rename one, or take its @name away")
-        name = "c_" + path.replace(".", "_").replace("-", "_")
+        name = f"c{len(self._controls)}_{kind.name}"
         exits = self.exits(node)
         self._controls[path] = name, exits
         names = [f"p_{one.name}" for one in node.parameters]
@@ -160,6 +160,14 @@ class Generator(ParserGenerator):
                 self.writer.line(f"return {text}")
         self._drop_outs_from_signature(name, node)
         return name, exits
+
+    def write_block(self, kind: t.Callable) -> str:
+        """Write a control of the package; the same one may stand there twice, where it keeps nothing."""
+        if kind.name in self._controls:
+            paths = [*self.layout.registers, *self.layout.counters, *self.layout.tables]
+            if not any(path.startswith(f"{kind.name}.") for path in paths):
+                return self._controls[kind.name][0]
+        return self.write_control(kind, kind.name, {})[0]
 
     def _locals(self, nodes: list[Any]) -> None:
         """Write and describe what stands before the apply block."""
@@ -323,7 +331,7 @@ def compile_program(globals_: list[ast.Node], main: ast.Instance, errors: dict[s
     generator.write_parser(blocks["parser"])
     functions = {"parser": "parser"}
     for name in BLOCKS[1:]:
-        functions[name] = generator.write_control(blocks[name], blocks[name].name, {})[0]
+        functions[name] = generator.write_block(blocks[name])
     empty = {name for name in BLOCKS[1:] if not blocks[name].node.body.statements and not blocks[name].node.locals}
     return _assemble(generator, functions, empty, [class_name(kind) for kind in (headers, meta, standard)])
 

@@ -16,6 +16,9 @@ from collectives.p4.errors import Position
 from collectives.p4.scope import Symbol
 from collectives.p4.writer import Writer
 
+# Python reads at most 200 nested parentheses: greater expressions are cut into pieces.
+MAX_WEIGHT = 60
+
 
 @dataclasses.dataclass
 class Frame:
@@ -112,6 +115,7 @@ class GeneratorBase:
         self.table_results: dict[Any, tuple[str, str]] = {}
         self.aliases: dict[str, str] = {}  # path of a header that is used -> local name for it
         self.roots: set[str] = set()  # parameters whose parts never move
+        self._weights: dict[int, int] = {}
         self._contains: dict[tuple[int, type], bool] = {}
 
     def at(self, position: Position) -> None:
@@ -145,8 +149,17 @@ class GeneratorBase:
             self._contains[key] = any(isinstance(inner, wanted) for inner in walk(node))
         return self._contains[key]
 
+    def weight(self, node: Any) -> int:
+        """Return how many nodes an expression has."""
+        key = id(node)
+        if key not in self._weights:
+            self._weights[key] = 1 + sum(self.weight(inner) for inner in children(node))
+        return self._weights[key]
+
     def acts(self, node: ast.Expression) -> bool:
         """Tell whether computing an expression needs statements before it."""
+        if self.weight(node) > MAX_WEIGHT:
+            return True  # it is computed piece by piece
         if isinstance(node, ast.Call):
             return not (node.target.kind == "header" and not self.acts(node.target.base))
         if isinstance(node, ast.Name | ast.Number | ast.TypeMember):

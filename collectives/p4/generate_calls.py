@@ -69,7 +69,8 @@ class CallGenerator(ExpressionGenerator):
                 assert value is not None
                 arguments.append(self.expression(value))
             elif t.is_aggregate(kind):
-                arguments.append(self._aggregate_argument(node, value, direction, kind, outs))
+                shared = self._shares(node, value, parameters)
+                arguments.append(self._aggregate_argument(value, direction, kind, shared, outs))
             elif direction in ("out", "inout"):
                 variable = self.writer.name("o")
                 place = self.place_of(value) if value is not None else ""
@@ -96,22 +97,27 @@ class CallGenerator(ExpressionGenerator):
             return self.kept(value)
         return self.expression(value)
 
+    def _shares(self, node: ast.Call, value: ast.Expression | None, parameters: list[Any]) -> bool:
+        """Tell whether an argument overlaps another that the callee sees or changes in place."""
+        for argument, (_, direction, kind) in zip(node.arguments, parameters, strict=True):
+            other = argument.value
+            if other is None or value is None or other is value:
+                continue
+            if (t.is_aggregate(kind) or direction in ("out", "inout")) and _overlap(value, other):
+                return True
+        return False
+
     def _aggregate_argument(
-        self, node: ast.Call, value: ast.Expression | None, direction: str, kind: t.Type, outs: list[Any]
+        self, value: ast.Expression | None, direction: str, kind: t.Type, shared: bool, outs: list[Any]
     ) -> str:
-        """Return a header or struct as an argument."""
+        """Return a header or struct as an argument; a copy where it is ``shared`` with another argument."""
         self.use(kind)
         if value is None:
             return initial(kind)
         if not isinstance(value, ast.Name | ast.Member | ast.Index):
             return self.fresh(value)
-        overlaps = any(
-            _overlap(value, other.value)
-            for other in node.arguments
-            if other.value is not None and other.value is not value
-        )
         place = self.place(value)
-        if not overlaps:
+        if not shared:
             if direction == "out":
                 self.writer.line(f"{place}.reset()")
             return place

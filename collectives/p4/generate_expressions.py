@@ -11,7 +11,7 @@ from typing import Any
 from collectives.p4 import ast
 from collectives.p4 import types as t
 from collectives.p4.fold import COMPARISONS
-from collectives.p4.generate_base import GeneratorBase
+from collectives.p4.generate_base import MAX_WEIGHT, GeneratorBase
 from collectives.p4.layouts import class_name
 from collectives.p4.scope import Symbol
 
@@ -157,18 +157,26 @@ class ExpressionGenerator(GeneratorBase):
             with self.writer.block(f"if {name}:" if operator == "&&" else f"if not {name}:"):
                 self.writer.line(f"{name} = {self.expression(node.right)}")
             return name
-        left = self.expression(node.left)
+        left = self._cut(self.expression(node.left))
         if self.acts(node.right) and node.left.value is None:
             name = self.writer.name()
             self.writer.line(f"{name} = {left}{'.copy()' if t.is_aggregate(node.left.type) else ''}")
             left = name
-        right = self.expression(node.right)
+        right = self._cut(self.expression(node.right))
         if operator == "<<" and node.right.value is not None:
             kind = t.bare(node.type)
             assert isinstance(kind, t.Bits)
             if node.right.value >= kind.width:
                 return "0"
         return operation(operator, left, right, node.left.type, node.right.type)
+
+    def _cut(self, text: str) -> str:
+        """Put a long text into a variable, before Python finds its parentheses too deep."""
+        if text.count("(") <= MAX_WEIGHT:
+            return text
+        name = self.writer.name()
+        self.writer.line(f"{name} = {text}")
+        return name
 
     def _conditional(self, node: ast.Conditional) -> str:
         condition = self.expression(node.condition)

@@ -140,7 +140,7 @@ class Preprocessor:
         wanted = argument[1:-1]
         beside = [os.path.dirname(includer)] if argument[0] == '"' else []
         for folder in beside + self.include:
-            path = os.path.join(folder, wanted)
+            path = os.path.normpath(os.path.join(folder, wanted))
             if os.path.isfile(path):
                 with open(path, encoding="utf-8") as file:
                     self._file(path, file.read(), depth + 1)

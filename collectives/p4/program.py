@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from collectives.p4 import ast
@@ -18,6 +20,7 @@ from collectives.p4.stacks import HeaderStack
 # Package at the end of a source -> architecture.
 ARCHITECTURES = {"V1Switch": "v1model", "Switch": "tna"}
 PYTHON_NAME = "<compiled P4>"
+_RECURSION = 20_000
 
 
 class Program:
@@ -65,6 +68,17 @@ class Program:
         return self.compiled.positions[line - 1] if line else Position(self.path, 1, 1)
 
 
+@contextlib.contextmanager
+def _deep() -> Iterator[None]:
+    """Let long expressions be walked down: a sum of 256 lanes is 256 nodes deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
 def _read(
     path: str | os.PathLike[str], defines: Mapping[str, object] | None, include: Sequence[str | os.PathLike[str]]
 ) -> tuple[list[str], list[ast.Node], Checker, ast.Instance]:
@@ -104,6 +118,13 @@ def load(
     OSError
         If the source cannot be read.
     """
+    with _deep():
+        return _load(path, defines, include)
+
+
+def _load(
+    path: str | os.PathLike[str], defines: Mapping[str, object] | None, include: Sequence[str | os.PathLike[str]]
+) -> Program:
     files, declarations, checker, main = _read(path, defines, include)
     if ARCHITECTURES[main.symbol.type.name] != "v1model":
         raise P4Error(
@@ -135,7 +156,8 @@ def check(
     OSError
         If the source cannot be read.
     """
-    _, _, _, main = _read(path, defines, include)
+    with _deep():
+        _, _, _, main = _read(path, defines, include)
     assert isinstance(main.symbol.type, t.Callable)
     return ARCHITECTURES[main.symbol.type.name]
 
