@@ -83,6 +83,7 @@ class Parameter(Declaration):
 
     direction: str
     type: TypeNode
+    is_optional: bool = False
 
 
 @dataclasses.dataclass(slots=True, eq=False)

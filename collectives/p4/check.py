@@ -160,11 +160,8 @@ class Checker(TableChecker):
             assert isinstance(expected, t.Callable)
             signature = self._signature("function", function, function.parameters)
             signature.returns = self.resolve(function.returns)
-            shape = [(way, one) for _, way, one in signature.parameters]
-            if (
-                shape != [(way, one) for _, way, one in expected.parameters]
-                or signature.returns is not expected.returns
-            ):
+            expected.kind = "function"
+            if signature.returns is not expected.returns or not t.unify(expected, signature, {}):
                 wanted = ", ".join(f"{way} {one}".strip() for _, way, one in expected.parameters)
                 self.fail(function, f"{function.name} of {kind} is {expected.returns} {function.name}({wanted})")
             assert function.body is not None
@@ -187,7 +184,9 @@ class Checker(TableChecker):
                 self.fail(argument, f"{kind} is made of parsers and controls, as in MyIngress()")
             if not t.unify(wanted, actual, bindings):
                 self.fail(argument, self._misfit(actual, t.substitute(wanted, bindings), name))
-        return t.Callable("package", kind.name, kind.parameters, node=kind.node)
+        made = t.substitute(kind, bindings)
+        assert isinstance(made, t.Callable)
+        return made
 
     def _made(self, value: ast.Construct) -> t.Type:
         made = self.resolve(value.of)
@@ -222,7 +221,9 @@ class Checker(TableChecker):
                 self.fail(parameter, f"two parameters are named {parameter.name}; rename one")
             names.add(parameter.name)
             resolved.append((parameter.name, parameter.direction, self.resolve(parameter.type)))
-        return t.Callable(kind, node.name, resolved, type_parameters=tuple(generics), node=node)
+        signature = t.Callable(kind, node.name, resolved, type_parameters=tuple(generics), node=node)
+        signature.optional = frozenset(parameter.name for parameter in parameters if parameter.is_optional)
+        return signature
 
     def _generics(self, node: Any) -> tuple[t.Variable, ...]:
         """Open a scope with a declaration's type parameters."""

@@ -25,7 +25,8 @@ class ExternKind(t.Type):
 class CheckerBase:
     """State of one check, and what all parts of it need."""
 
-    def __init__(self) -> None:
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture  # v1model or tna: what its compiler refuses is refused
         self.globals = Scope(None)
         self.scope = self.globals
         self.errors: dict[str, int] = {}  # member of `error` -> its number

@@ -136,7 +136,7 @@ class CallChecker(ExpressionChecker):
             amount = node.arguments[0].value
             if amount is not None and amount.value is not None and amount.value % 8:
                 self.fail(amount, f"advance goes on by whole bytes on BMv2, and {amount.value} bits are none")
-        if kind not in ("packet_in", "packet_out") and self.where == "parser":
+        if kind not in ("packet_in", "packet_out", "Checksum") and self.where == "parser":
             self.fail(node, f"a parser cannot use a {kind}; use it in a control")
 
     def _packet_value(self, value: ast.Expression, name: str, arguments: int) -> None:
@@ -245,7 +245,7 @@ class CallChecker(ExpressionChecker):
     def _variant(self, node: ast.Call, variants: list[Any], name: str) -> t.Callable:
         """Choose among functions of one name by the number of arguments."""
         for variant in variants:
-            if len(variant.parameters) == len(node.arguments):
+            if 0 <= len(variant.parameters) - len(node.arguments) <= len(variant.optional):
                 return variant
         counts = " or ".join(str(len(variant.parameters)) for variant in variants)
         self.fail(
@@ -274,7 +274,7 @@ class CallChecker(ExpressionChecker):
     ) -> None:
         """Check the arguments of a call and put them in the order of the parameters."""
         ordered = self._order(node, signature)
-        for argument, (_, _, pattern) in zip(
+        for argument, (name, _, pattern) in zip(
             ordered, signature.parameters, strict=False
         ):  # what has a type of its own comes first
             value = argument.value
@@ -282,7 +282,7 @@ class CallChecker(ExpressionChecker):
                 actual = self.expression(value)
                 if actual is not t.INTEGER and not t.unify(pattern, actual, bindings):
                     wanted = t.substitute(pattern, bindings)
-                    self.fail(value, f"an argument of {signature.name} needs {wanted}, and this is {actual}")
+                    self.fail(value, f"parameter {name} of {signature.name} needs {wanted}, and this is {actual}")
         for argument, (name, direction, pattern) in zip(ordered, signature.parameters, strict=False):
             self._argument(signature, argument, name, direction, t.substitute(pattern, bindings))
         node.arguments = ordered
@@ -298,7 +298,7 @@ class CallChecker(ExpressionChecker):
                     self.fail(argument, f"{signature.name} has no parameter {argument.name}; it has {', '.join(names)}")
             if len(by_name) == len(given) == len(names):
                 return [by_name[name] for name in names]
-        elif len(given) == len(names):
+        elif len(given) == len(names) or (len(given) < len(names) and signature.optional >= set(names[len(given) :])):
             return given
         wanted = f"{counted(len(names), 'argument')} ({', '.join(names)})" if names else "no arguments"
         self.fail(node, f"{signature.name} takes {wanted}, and this gives {len(given)}")

@@ -2,7 +2,7 @@
 
 Three things of P4 depend on more than the characters: a name may be a type (then ``(T) x`` is a cast), ``<`` may open
 type arguments, and ``>>`` may close two of them. All are decided here, over the whole list of tokens, so that the
-grammar stays LALR(1). Annotations other than ``@name("x")`` are left out.
+grammar stays LALR(1). Annotations other than ``@name("x")`` and ``@optional`` are left out.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ def _without_annotations(tokens: list[Token]) -> list[Token]:
             if len(body) != 1 or body[0].kind != STRING:
                 raise P4Error(name.position, '@name takes one string, as in @name("pool")')
             out.append(Token("AT_NAME", body[0].text[1:-1], name.position))
+        elif name.text == "optional":
+            out.append(Token("AT_OPTIONAL", "@optional", name.position))
     return out
 
 

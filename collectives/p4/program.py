@@ -86,7 +86,8 @@ def _read(
     name = os.fspath(path)
     preprocessor = Preprocessor(defines or {}, include)
     declarations = parse(preprocessor.run(name), name)
-    checker = Checker()
+    architecture = "tna" if "<tna.p4>" in preprocessor.files else "v1model"
+    checker = Checker(architecture)
     checker.check(declarations)
     symbol = checker.globals.names.get("main")
     if symbol is None or not isinstance(symbol.node, ast.Instance) or symbol.type.name not in ARCHITECTURES:

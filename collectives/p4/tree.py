@@ -114,8 +114,8 @@ class TreeBuilder(ExpressionBuilder):
 
     def parameter(self, c: Children) -> ast.Parameter:
         """``inout bit<8> x``."""
-        direction, kind, name = _named(c)[1]
-        return ast.Parameter(place(name), str(name), str(direction or ""), kind)
+        optional, direction, kind, name = _named(c)[1]
+        return ast.Parameter(place(name), str(name), str(direction or ""), kind, optional is not None)
 
     def _fields(self, kind: str, c: Children) -> ast.Fields:
         c = _named(c)[1]

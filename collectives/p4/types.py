@@ -176,6 +176,7 @@ class Callable(Type):
         self.type_parameters = type_parameters
         self.node = node
         self.constructor: list[tuple[str, str, Type]] = []
+        self.optional: frozenset[str] = frozenset()  # parameters that may be left out
         self.scope: Any = None  # what its body sees, kept for the compiler
 
 
@@ -288,7 +289,9 @@ def substitute(kind: Type, bindings: Mapping[Variable, Type]) -> Type:
         return stack_of(substitute(kind.item, bindings), kind.size)
     if isinstance(kind, Callable):
         parameters = [(name, way, substitute(one, bindings)) for name, way, one in kind.parameters]
-        return Callable(kind.kind, kind.name, parameters, substitute(kind.returns, bindings), (), kind.node)
+        new = Callable(kind.kind, kind.name, parameters, substitute(kind.returns, bindings), (), kind.node)
+        new.optional = kind.optional
+        return new
     return kind
 
 
@@ -310,15 +313,20 @@ def unify(pattern: Type, actual: Type, bindings: dict[Variable, Type]) -> bool:
             unify(one, other, bindings) for one, other in zip(pattern.items, actual.items, strict=False)
         )
     if isinstance(pattern, Callable) and isinstance(actual, Callable):
-        return (
-            pattern.kind == actual.kind
-            and len(pattern.parameters) == len(actual.parameters)
-            and all(
-                way == other_way and unify(one, other, bindings)
-                for (_, way, one), (_, other_way, other) in zip(pattern.parameters, actual.parameters, strict=False)
-            )
-        )
+        return pattern.kind == actual.kind and _unify_parameters(pattern, actual, bindings)
     return same(pattern, actual)
+
+
+def _unify_parameters(pattern: Callable, actual: Callable, bindings: dict[Variable, Type]) -> bool:
+    """Unify parameter by parameter; ``actual`` may leave out those that ``pattern`` says are optional."""
+    given = iter([*actual.parameters, None])
+    now = next(given)
+    for name, way, kind in pattern.parameters:
+        if now is not None and now[1] == way and unify(kind, now[2], bindings):
+            now = next(given)
+        elif name not in pattern.optional:
+            return False
+    return now is None
 
 
 def same(one: Type, other: Type) -> bool:
