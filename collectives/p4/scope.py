@@ -28,6 +28,8 @@ REFUSED = {
     "value_set": "write the values as cases of the select",
     "Checksum16": "use update_checksum in the checksum control",
 }
+# What may not have the name of a parameter around it.
+_MUST_NOT_HIDE = {"variable", "constant", "instance", "table", "action"}
 
 
 def refusal(name: str) -> str | None:
@@ -81,6 +83,9 @@ class Scope:
             if earlier.position.file.startswith("<"):
                 hint = f"that name is the architecture's; take another, such as My{symbol.name}"
             raise P4Error(symbol.position, f"{symbol.name} is declared already, at {earlier.position}; {hint}")
+        hidden = self.outer.find(symbol.name) if self.outer else None
+        if hidden is not None and hidden.kind == "parameter" and symbol.kind in _MUST_NOT_HIDE:
+            raise P4Error(symbol.position, f"{symbol.name} hides a parameter, which p4c refuses; rename one")
         self.names[symbol.name] = symbol
         if isinstance(symbol.node, ast.Declaration):
             symbol.node.symbol = symbol
