@@ -345,3 +345,18 @@ def test_drop_after_multicast_clears_the_group(tmp_path: pathlib.Path) -> None:
 def test_unset_egress_is_port_0(tmp_path: pathlib.Path) -> None:
     subject = switch(tmp_path, apply="standard.egress_spec = 0;")
     assert subject.process(bytes(1), 0, 0) == [(0, bytes(1))]
+
+
+def test_a_group_set_after_the_drop_wins(tmp_path: pathlib.Path) -> None:
+    subject = switch(tmp_path, apply="mark_to_drop(standard); standard.mcast_grp = 7;")
+    subject.multicast[7] = [(3, 0)]
+    assert subject.process(bytes(1), 0, 0) == [(3, bytes(1))]
+
+
+def test_a_copy_stays_what_it_was(tmp_path: pathlib.Path) -> None:
+    apply = """
+    data_t d = hdr.h;
+    hdr.h.a = 9;
+    hdr.h.b = d.a;
+    """
+    assert run(tmp_path, apply) == bytes([9, 1])
