@@ -302,6 +302,12 @@ class Generator(ParserGenerator):
             self.write_states(node)
 
 
+def blocks_of(main: ast.Instance) -> dict[str, t.Callable]:
+    """Return block -> the parser or control that ``V1Switch(...) main`` has there."""
+    kinds = [argument.value.type for argument in main.arguments if argument.value is not None]
+    return dict(zip(BLOCKS, kinds, strict=True))
+
+
 def compile_program(globals_: list[ast.Node], main: ast.Instance, errors: dict[str, int]) -> Compiled:
     """Compile a checked program for v1model.
 
@@ -320,9 +326,7 @@ def compile_program(globals_: list[ast.Node], main: ast.Instance, errors: dict[s
             kind, path = node.symbol.type, node.shown or node.name
             given = [generator.constant(argument.value) for argument in node.arguments if argument.value is not None]
             generator._global_objects[node.symbol] = generator._object_of(node, kind, path.lstrip("."), given)
-    blocks = dict(
-        zip(BLOCKS, (argument.value.type for argument in main.arguments if argument.value is not None), strict=False)
-    )
+    blocks = blocks_of(main)
     _, headers, meta, standard = [one.symbol.type for one in blocks["parser"].node.parameters]
     for kind in (headers, meta, standard):
         if not isinstance(kind, t.Composite) or kind.kind != "struct":

@@ -12,15 +12,16 @@ from collectives.p4 import ast
 from collectives.p4 import types as t
 from collectives.p4.check import Checker
 from collectives.p4.errors import P4Error, P4RuntimeError, Position
-from collectives.p4.generate import Compiled, compile_program
+from collectives.p4.generate import Compiled, blocks_of, compile_program
 from collectives.p4.parse import parse
 from collectives.p4.preprocess import Preprocessor
+from collectives.p4.restrict import restrict
 from collectives.p4.stacks import HeaderStack
 
 # Package at the end of a source -> architecture.
 ARCHITECTURES = {"V1Switch": "v1model", "Switch": "tna"}
 PYTHON_NAME = "<compiled P4>"
-_RECURSION = 20_000
+_RECURSION = 10_000
 
 
 class Program:
@@ -69,12 +70,15 @@ class Program:
 
 
 @contextlib.contextmanager
-def _deep() -> Iterator[None]:
+def _deep(path: str | os.PathLike[str]) -> Iterator[None]:
     """Let long expressions be walked down: a sum of 256 lanes is 256 nodes deep."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _RECURSION))
     try:
         yield
+    except RecursionError as error:
+        message = "an expression is nested too deeply to be read; cut it into several statements"
+        raise P4Error(Position(os.fspath(path), 1, 1), message) from error
     finally:
         sys.setrecursionlimit(before)
 
@@ -119,7 +123,7 @@ def load(
     OSError
         If the source cannot be read.
     """
-    with _deep():
+    with _deep(path):
         return _load(path, defines, include)
 
 
@@ -133,6 +137,7 @@ def _load(
             f"{main.symbol.type.name} is not v1model's switch, and only v1model runs here; "
             "use check() to see whether this program is right",
         )
+    restrict(declarations, blocks_of(main))
     return Program(os.fspath(path), files, compile_program(declarations, main, checker.errors))
 
 
@@ -157,7 +162,7 @@ def check(
     OSError
         If the source cannot be read.
     """
-    with _deep():
+    with _deep(path):
         _, _, _, main = _read(path, defines, include)
     assert isinstance(main.symbol.type, t.Callable)
     return ARCHITECTURES[main.symbol.type.name]

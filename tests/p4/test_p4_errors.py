@@ -104,6 +104,54 @@ def test_an_error_in_a_macro_is_where_the_macro_is_used(tmp_path: pathlib.Path) 
     assert line[caught.value.column - 1 :].startswith("SET(256)")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "apply { packet.emit(hdr); }",
+            "apply { if (hdr.h.isValid()) { packet.emit(hdr); } }",
+            "a deparser only emits",
+        ),
+        ("struct headers_t {", "struct headers_t { bit<8> n;", "headers_t is the struct of headers, and n is bit<8>"),
+        ("TestCompute(), ", "", "V1Switch takes 6 arguments, and this gives 5"),
+        ("TestEgress(), TestCompute()", "TestCompute(), TestEgress()", "control TestCompute has the parameters"),
+        ("TestParser(), ", "TestVerify(), ", "control|TestVerify does not fit as parser_; pass a parser"),
+        (") main;", ") other;", "the source makes no switch"),
+        ("inout meta_t meta) { apply {  } }", "inout bit<8> meta) { apply {  } }", "has the parameters"),
+        ("struct meta_t {  }", "typedef bit<8> meta_t;", "are structs, and bit<8> is none"),
+    ],
+)
+def test_a_switch_that_does_not_fit_together(tmp_path: pathlib.Path, old: str, new: str, message: str) -> None:
+    text = (
+        source().replace("packet.emit(hdr)", "packet.emit(hdr.h)").replace(old.replace("emit(hdr)", "emit(hdr.h)"), new)
+    )
+    path = tmp_path / "test.p4"
+    path.write_text(text.replace("packet.emit(hdr)", "packet.emit(hdr.h)"))
+    with pytest.raises(p4.P4Error, match=message):
+        p4.load(path)
+
+
+def test_an_expression_that_is_nested_too_deeply(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "test.p4"
+    path.write_text(source(apply="hdr.h.a = " + "~" * 20000 + "hdr.h.a;"))
+    with pytest.raises(p4.P4Error, match="nested too deeply"):
+        p4.load(path)
+
+
+def test_long_sums_and_conditions(tmp_path: pathlib.Path) -> None:
+    fields = "".join(f"bit<16> v{n}; " for n in range(500)) + "bit<16> total; bit<16> way;"
+    names = [f"hdr.h.v{n}" for n in range(500)]
+    apply = f"""
+        hdr.h.total = {" + ".join(names)};
+        if (hdr.h.v0 == 9) {{ hdr.h.way = 1; }}
+        else if ({" && ".join(f"{name} < 600" for name in names)}) {{ hdr.h.way = 2; }}
+    """
+    path = tmp_path / "test.p4"
+    path.write_text(source(fields=fields, apply=apply))
+    ((_, frame),) = p4.V1Switch(p4.load(path)).process(b"".join(n.to_bytes(2, "big") for n in range(502)), 0, 0)
+    assert (int.from_bytes(frame[-4:-2], "big"), frame[-1]) == (sum(range(500)) % 65536, 2)
+
+
 def test_lanes_that_the_template_does_not_know(tmp_path: pathlib.Path) -> None:
     with pytest.raises(p4.P4Error, match=r"repeat\.p4:\d+:2: #error LANES is 4 or 64"):
         p4.load(PROGRAMS / "adder.p4", defines={"LANES": 5})
