@@ -113,7 +113,7 @@ class Checker(TableChecker):
         elif isinstance(kind, t.Callable) and kind.kind in ("control", "parser"):
             if kind.node.body is None if kind.kind == "control" else kind.node.states is None:
                 self.fail(node, f"{kind} is only a type of {kind.kind}; make one that has a body")
-            if kind.kind == "parser":
+            if kind.kind == "parser" and self.architecture != "tna":
                 self.fail(node, "parsers within others are outside the subset; write the states into the one parser")
             if self.scope is self.globals:
                 self.fail(node, f"a {kind.kind} is made within a control; at the top stands only the package")

@@ -189,10 +189,9 @@ class CallChecker(ExpressionChecker):
         node.target = Target("control", "apply", kind)
 
     def _enter_control(self, node: ast.Call, kind: t.Callable) -> None:
-        if kind.kind == "parser":
-            self.fail(node, "parsers within parsers are outside the subset; write the states into one parser")
-        if self.where != "control":
-            self.fail(node, f"a control is applied in the apply block of a control, not in {self.here}")
+        if self.where != kind.kind:
+            where = "the apply block of a control" if kind.kind == "control" else "a parser"
+            self.fail(node, f"a {kind.kind} is applied in {where}, not in {self.here}")
         self._arguments(node, kind, {})
         node.type = t.VOID
 
@@ -217,7 +216,8 @@ class CallChecker(ExpressionChecker):
     def _function_rules(self, node: ast.Call, name: str, kind: str) -> None:
         if name == "verify" and kind == "native" and self.where != "parser":
             self.fail(node, "verify is for parsers; write an if here")
-        if kind == "native" and name != "verify" and self.where in ("parser", "function") and name != "log_msg":
+        outside = self.where in ("parser", "function") and self.architecture != "tna"
+        if kind == "native" and outside and name not in ("verify", "log_msg"):
             self.fail(node, f"{name} is for controls and actions, and this is {self.here}")
         if kind == "native":
             self._native_rules(node, name)

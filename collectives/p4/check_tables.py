@@ -10,7 +10,9 @@ from collectives.p4.scope import Symbol, refusal, suggestion
 
 # Ways to match that the tables here know -> the arguments that an entry may give.
 _KINDS = {"exact", "lpm", "ternary", "range", "optional"}
-_PROPERTIES = {"size", "counters", "support_timeout"}
+_PROPERTIES = {"size", "counters"}
+# Property -> the kinds of object that it attaches.
+_ATTACHED = {"counters": ("direct_counter", "DirectCounter"), "registers": ("DirectRegister",)}
 
 
 class TableChecker(ParserChecker):
@@ -124,14 +126,13 @@ class TableChecker(ParserChecker):
         if name == "size":
             if self.constant(value, "the size of a table") < 1:
                 self.fail(value, "the size of a table is at least 1")
-        elif name == "counters":
+        elif name == "counters" or (name == "registers" and self.architecture == "tna"):
             kind = self.expression(value)
-            ok = (
-                isinstance(kind, t.Extern) and kind.declaration.name == "direct_counter" and isinstance(value, ast.Name)
-            )
-            if not ok:
-                self.fail(value, "counters names a direct_counter of the control")
-            self._attach(table, value.target)  # type: ignore[attr-defined]
+            fits = isinstance(kind, t.Extern) and kind.declaration.name in _ATTACHED[name]
+            if not fits or not isinstance(value, ast.Name):
+                wanted = _ATTACHED[name][-1 if self.architecture == "tna" else 0]
+                self.fail(value, f"{name} names a {wanted} of the control")
+            self._attach(table, value.target)
         elif name == "implementation":
             self.fail(value, refusal("action_profile") or "")
         else:

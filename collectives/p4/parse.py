@@ -98,6 +98,8 @@ def _message(token: lark.Token, expected: str) -> str:
     """Say what is wrong about a token that does not fit."""
     if hint := refusal(str(token)):
         return hint
+    if token.type in ("NAME", "TYPE_NAME") and expected == "a number or (":
+        return f"a width that is no plain number stands in parentheses; write ({token})"
     if token.isidentifier() and token.type not in ("NAME", "TYPE_NAME", "STRING") and "a name" in expected:
         return f"{token} is a word of P4 and cannot be a name; rename it"
     kind = "type " if token.type == "TYPE_NAME" else ""

@@ -331,4 +331,6 @@ def _unify_parameters(pattern: Callable, actual: Callable, bindings: dict[Variab
 
 def same(one: Type, other: Type) -> bool:
     """Tell whether two types are the same; ``_`` is the same as any."""
+    if isinstance(one, Extern) and isinstance(other, Extern) and one.declaration is other.declaration:
+        return all(same(first, second) for first, second in zip(one.arguments, other.arguments, strict=True))
     return one is other or one is UNKNOWN or other is UNKNOWN

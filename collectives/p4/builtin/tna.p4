@@ -164,6 +164,7 @@ extern Checksum {
 extern T max<T>(in T one, in T other);
 extern T min<T>(in T one, in T other);
 extern void invalidate<T>(in T field);
+extern T port_metadata_unpack<T>(packet_in packet);
 
 parser IngressParserT<H, M>(
     packet_in packet,

@@ -34,14 +34,32 @@ struct metadata_t {
     value_t sum;
 }
 
+header port_t {
+    bit<64> value;
+}
+
+parser StartParser(packet_in packet, out ingress_intrinsic_metadata_t intrinsic) {
+    state start {
+        packet.extract(intrinsic);
+        transition select(intrinsic.resubmit_flag) {
+            0: port;
+            default: reject;
+        }
+    }
+    state port {
+        port_t port = port_metadata_unpack<port_t>(packet);
+        transition accept;
+    }
+}
+
 parser AddIngressParser(
     packet_in packet,
     out headers_t hdr,
     out metadata_t meta,
     out ingress_intrinsic_metadata_t intrinsic) {
+    StartParser() first;
     state start {
-        packet.extract(intrinsic);
-        packet.advance(PORT_METADATA_SIZE);
+        first.apply(packet, intrinsic);
         transition ethernet;
     }
     state ethernet {
@@ -58,7 +76,7 @@ parser AddIngressParser(
 }
 
 control Lane(inout value_t value, in index_t index, in bit<8> seen) {
-    Register<value_t, index_t>(1024) values;
+    Register<value_t, _>(1024) values;
     RegisterAction<value_t, index_t, value_t>(values) store = {
         void apply(inout value_t cell, out value_t result) {
             cell = value;
@@ -99,6 +117,7 @@ control AddIngress(
             cell = 0;
         }
     };
+    DirectCounter<bit<32>>(CounterType_t.PACKETS) hits;
     Counter<bit<32>, PortId_t>(512, CounterType_t.PACKETS_AND_BYTES) packets;
     Hash<bit<16>>(HashAlgorithm_t.CRC16) fold;
     Random<bit<8>>() dice;
@@ -109,12 +128,14 @@ control AddIngress(
         for_deparser.drop_ctl = 1;
     }
     action replicate(MulticastGroupId_t group) {
+        hits.count();
         for_tm.mcast_grp_a = group;
     }
     table last {
         key = { meta.seen: exact; hdr.add.slot: ternary; }
         actions = { replicate; drop; }
         default_action = drop();
+        counters = hits;
         size = 16;
     }
 
@@ -149,6 +170,7 @@ parser AddEgressParser(
     out egress_intrinsic_metadata_t intrinsic) {
     state start {
         packet.extract(intrinsic);
+        packet.advance(64);
         transition accept;
     }
 }
