@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import tempfile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import p4
@@ -85,6 +86,7 @@ def choosing(tmp_path_factory: pytest.TempPathFactory) -> p4.V1Switch:
     return switch(folder, parse=states[:-1], meta="bit<8> went;", apply="hdr.h.a = meta.went;")
 
 
+@settings(deadline=None)
 @given(a=st.integers(0, 255))
 def test_select_against_a_model(choosing: p4.V1Switch, a: int) -> None:
     expected = 0 if a <= 9 else 1 if a & 0xC0 == 0x80 else 2 if a == 77 else 3
@@ -180,11 +182,10 @@ def test_packets_of_every_size(tmp_path: pathlib.Path, packet: bytes) -> None:
     assert through(one, packet) == packet
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 70), st.booleans()), min_size=1, max_size=12), st.data())
 def test_fields_of_any_widths_survive(fields: list[tuple[int, bool]], data: st.DataObject) -> None:
     """What is parsed and sent again unchanged is the same, wherever fields begin and end."""
-    import tempfile
-
     lines = [f"{'int' if signed and width > 1 else 'bit'}<{width}> f{n};" for n, (width, signed) in enumerate(fields)]
     total = sum(width for width, _ in fields)
     if total % 8:
