@@ -28,7 +28,7 @@ class CallGenerator(ExpressionGenerator):
         """Return the text of something that can be assigned to, its indices computed once."""
         if isinstance(node, ast.Index):
             base = self.place(node.base)
-            return f"{base}.items[{self.kept(node.index)}]"
+            return f"{base}.items[{self.held(node.index)}]"
         if isinstance(node, ast.Member) and isinstance(node.base.type, t.Composite):
             if isinstance(node.base, ast.Name) or self._is_still(node.base):
                 return self.expression(node)
@@ -76,7 +76,7 @@ class CallGenerator(ExpressionGenerator):
                 place = self.place_of(value) if value is not None else ""
                 if direction == "inout":
                     assert value is not None
-                    arguments.append(self.expression(value))
+                    arguments.append(self._argument_value(node, value))
                 outs.append((value, place, variable))
             else:
                 assert value is not None
@@ -94,16 +94,18 @@ class CallGenerator(ExpressionGenerator):
         if any(
             self.acts(other.value) for other in node.arguments if other.value is not None and other.value is not value
         ):
-            return self.kept(value)
+            return self.held(value)
         return self.expression(value)
 
     def _shares(self, node: ast.Call, value: ast.Expression | None, parameters: list[Any]) -> bool:
-        """Tell whether an argument overlaps another that the callee sees or changes in place."""
+        """Tell whether an argument overlaps another that the callee sees or changes in place, or could be changed."""
         for argument, (_, direction, kind) in zip(node.arguments, parameters, strict=True):
             other = argument.value
             if other is None or value is None or other is value:
                 continue
             if (t.is_aggregate(kind) or direction in ("out", "inout")) and _overlap(value, other):
+                return True
+            if self.acts(other):  # it might change what was given before it
                 return True
         return False
 

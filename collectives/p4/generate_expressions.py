@@ -75,6 +75,15 @@ class ExpressionGenerator(GeneratorBase):
         self.writer.line(f"{name} = {text}")
         return name
 
+    def held(self, node: ast.Expression) -> str:
+        """Return the text of a scalar as it is now, whatever changes its variable before it is used."""
+        text = self.expression(node)
+        if node.value is not None:
+            return text
+        name = self.writer.name()
+        self.writer.line(f"{name} = {text}")
+        return name
+
     def fresh(self, node: ast.Expression) -> str:
         """Return the text of a value that nothing else changes: a copy, where it has parts."""
         text = self.expression(node)

@@ -44,7 +44,7 @@ class ExternGenerator(CallGenerator):
 
     def _register_write(self, node: ast.Call) -> str:
         index, value = self._values(node)
-        at = self.kept(index) if self.acts(value) else self.expression(index)
+        at = self.held(index) if self.acts(value) else self.expression(index)
         text = self.expression(value)
         self.writer.line(f"{self._object(node)}[{at}] = {text}")
         return ""

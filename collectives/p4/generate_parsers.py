@@ -63,7 +63,8 @@ class ParserGenerator(TableGenerator):
         self.writer.line("return offset")
 
     def _select(self, select: ast.Select) -> None:
-        keys = [self.kept(key) for key in select.keys]
+        text = self.held if any(map(self.acts, select.keys)) else self.kept
+        keys = [text(key) for key in select.keys]
         opening = "if"
         for sets, target, _ in select.cases:
             tests = [

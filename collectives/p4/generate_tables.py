@@ -38,12 +38,11 @@ class TableGenerator(StatementGenerator):
         if path in self.applied_at and self.applied_at[path] is not node:
             raise P4Error(node.position, f"table {path} is applied at two places; BMv2 applies a table at one only")
         self.applied_at[path] = node
-        keys = [
-            self.kept(one.expression) if self.acts(one.expression) else self.expression(one.expression)
-            for one in table.key
-        ]
+        expressions = [one.expression for one in table.key]
+        text = self.held if any(map(self.acts, expressions)) else self.expression
+        keys = [text(one) for one in expressions]
         hit, ran, data = self.writer.name("hit"), self.writer.name("ran"), self.writer.name("data")
-        key = "".join(f"{text}, " for text in keys)
+        key = "".join(f"{one}, " for one in keys)
         self.writer.line(f"{hit}, {ran}, {data} = {self.lookups[path]}(({key}))")
         if any(reference.target.node.body.statements for reference in table.actions):
             self._dispatch(table, ran, data)

@@ -82,6 +82,57 @@ def test_a_slice_as_an_out_argument(tmp_path: pathlib.Path) -> None:
     assert out == bytes([0x03, 0xC0])
 
 
+def test_arguments_are_computed_from_left_to_right(tmp_path: pathlib.Path) -> None:
+    types = """
+    bit<8> next(inout bit<8> x) { x = x + 1; return x; }
+    bit<8> join(in bit<8> x, inout bit<8> y, in bit<8> z) { y = y + 100; return x * 16 + z; }
+    struct pair_t { bit<8> x; bit<8> y; }
+    bit<8> first(in pair_t p, in bit<8> z) { return p.x * 16 + z; }
+    """
+    apply = """
+    bit<8> v = hdr.h.a;
+    hdr.h.b = join(v, hdr.h.c, next(v));
+    hdr.h.a = v;
+    meta.p.x = 3;
+    hdr.h.d = first(meta.p, next(meta.p.x));
+    """
+    fields = "bit<8> a; bit<8> b; bit<8> c; bit<8> d;"
+    out = run(tmp_path, apply, bytes([1, 0, 5, 0]), types=types, fields=fields, meta="pair_t p;")
+    assert out == bytes([2, 0x12, 105, 0x34])
+
+
+def test_keys_are_computed_from_left_to_right(tmp_path: pathlib.Path) -> None:
+    types = "bit<8> next(inout bit<8> x) { x = x + 1; return x; }"
+    locals_ = """
+    action hit() { hdr.h.b = 77; }
+    table t {
+        key = { hdr.h.a: exact @name("a"); next(hdr.h.a): exact @name("next"); }
+        actions = { hit; NoAction; }
+        const entries = { (1, 2): hit(); }
+    }
+    """
+    assert run(tmp_path, "t.apply();", types=types, locals=locals_) == bytes([2, 77])
+
+
+def test_an_index_is_computed_before_the_value_and_once(tmp_path: pathlib.Path) -> None:
+    types = """
+    header one_t { bit<8> v; }
+    bit<8> next(inout bit<8> x) { x = x + 1; return x; }
+    void raise(inout bit<8> x, inout bit<8> index) { index = 2; x = x + 50; }
+    """
+    apply = """
+    hdr.s[0].setValid(); hdr.s[1].setValid(); hdr.s[2].setValid();
+    bit<8> i = 0;
+    hdr.s[i].v = next(i);
+    raise(hdr.s[i].v, i);
+    r.write((bit<32>)i, next(i));
+    r.read(hdr.h.a, 2);
+    hdr.h.b = i;
+    """
+    out = run(tmp_path, apply, types=types, headers="one_t[3] s;", locals="register<bit<8>>(4) r;")
+    assert out == bytes([3, 3, 1, 50, 0])
+
+
 def test_arguments_by_name(tmp_path: pathlib.Path) -> None:
     types = "bit<8> minus(in bit<8> x, in bit<8> y) { return x - y; }"
     assert run(tmp_path, "hdr.h.a = minus(y = 1, x = hdr.h.b);", types=types) == bytes([1, 2])
