@@ -142,7 +142,7 @@ std::string CommunicatorImpl::describe_level(const Call& call, int world_size, c
         else if (planner_.deterministic && !row.rank_order)
             text += " (another order of summation)";
         else if (world_size <= WirePlanner::kMostPredicted)
-            text += "; " + time_text(planner.predict(row, shape)) + " predicted";
+            text += "; " + time_text(planner.predict(row, shape).ns) + " predicted";
     }
     return text;
 }

@@ -1,7 +1,10 @@
 // Comparing algorithms by their predicted time. See wire_planner.h.
 #include "engine/wire_planner.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "engine/operation.h"
 
@@ -22,6 +25,17 @@ Shape representative(const Shape& shape) {
     return s;
 }
 
+/// The most ranks that one rank sends to.
+int most_peers(const std::vector<Program>& programs) {
+    int most = 0;
+    for (const Program& program : programs) {
+        int peers = 0;
+        for (int q = 0; q < int(programs.size()); ++q) peers += program.n_sends(q) > 0;
+        most = std::max(most, peers);
+    }
+    return most;
+}
+
 uint64_t key_of(const Shape& s) {
     return uint64_t(s.call->kind) | uint64_t(s.call->dtype) << 8 | uint64_t(s.count > 0) << 16 |
            uint64_t(s.call->in.counts != nullptr || s.call->out.counts != nullptr) << 17 |
@@ -38,10 +52,12 @@ Shape wire_shape_of(const Call& call, int rank, int world_size, const PlannerCon
     return shape;
 }
 
-double WirePlanner::predict(const WireAlgorithm& row, const Shape& shape) const {
-    double ns = predict_ns(programs_of_all(row, shape), shape.element_bytes, profile_.costs);
-    auto correction = profile_.corrections.find(row.name);
-    return correction == profile_.corrections.end() ? ns : ns * correction->second.at(shape.bytes());
+WireCandidate WirePlanner::predict(const WireAlgorithm& row, const Shape& shape) const {
+    const std::vector<Program> programs = programs_of_all(row, shape);
+    double ns = predict_ns(programs, shape.element_bytes, profile_.costs);
+    if (auto correction = profile_.corrections.find(row.name); correction != profile_.corrections.end())
+        ns *= correction->second.at(shape.bytes());
+    return {&row, ns, most_peers(programs)};
 }
 
 const std::vector<WireCandidate>& WirePlanner::candidates(const Shape& shape) {
@@ -51,7 +67,7 @@ const std::vector<WireCandidate>& WirePlanner::candidates(const Shape& shape) {
         for (int i = 0; i < kWireAlgorithmCount; ++i)
             if (const WireAlgorithm& row = *kWireAlgorithms[i];
                 row.kind == shape.call->kind && row.applies(representative(shape)))
-                found.push_back({&row, predict(row, representative(shape))});
+                found.push_back(predict(row, representative(shape)));
     return found;
 }
 
@@ -66,10 +82,17 @@ const WireAlgorithm* WirePlanner::choose(const Shape& shape, bool rank_order, co
     }
     if (second == nullptr || shape.world_size > kMostPredicted)
         return first; // nothing to choose
+    double least_ns = std::numeric_limits<double>::infinity();
+    auto possible = [&](const WireCandidate& each) {
+        return (each.row->rank_order || !rank_order) && each.row->applies(shape);
+    };
+    for (const WireCandidate& each : candidates(shape))
+        if (possible(each))
+            least_ns = std::min(least_ns, each.ns);
     const WireCandidate* best = nullptr;
     for (const WireCandidate& each : candidates(shape))
-        if ((each.row->rank_order || !rank_order) && each.row->applies(shape) &&
-            (best == nullptr || each.ns < best->ns))
+        if (possible(each) && each.ns <= kTie * least_ns &&
+            (best == nullptr || std::pair(each.peers, each.ns) < std::pair(best->peers, best->ns)))
             best = &each;
     return best != nullptr ? best->row : first;
 }

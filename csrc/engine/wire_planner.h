@@ -14,6 +14,7 @@ namespace collectives {
 struct WireCandidate {
     const WireAlgorithm* row;
     double ns; // predicted
+    int peers; // that one rank sends to, at most
 };
 
 struct PlannerConfig;
@@ -32,11 +33,14 @@ class WirePlanner {
     /// Never null for a valid call. `rank_order`: only algorithms that sum in the order of the ranks. `forced`: taken where it
     /// applies.
     const WireAlgorithm* choose(const Shape& shape, bool rank_order, const WireAlgorithm* forced);
-    /// Predicted time of one row for this call, corrections included.
-    double predict(const WireAlgorithm& row, const Shape& shape) const;
+    /// What one row would take for this call, corrections included.
+    WireCandidate predict(const WireAlgorithm& row, const Shape& shape) const;
     /// Those that a call of this size (to an eighth of a doubling) could take, and what they would take.
     const std::vector<WireCandidate>& candidates(const Shape& shape);
 
+    /// Predictions that differ by less are equal: then the one with the fewest peers a rank is taken. Flows that share a
+    /// port do not end together, and cost the receiver more a byte, which the model does not know.
+    static constexpr double kTie = 1.03;
     static constexpr int kMostPredicted = 256; // in larger groups the first row that applies is taken
 
   private:

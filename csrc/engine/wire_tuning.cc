@@ -232,7 +232,7 @@ Status CommunicatorImpl::tune_level(bool lanes, int64_t most_bytes, LevelProfile
             const Shape shape = wire_shape_of(call, 0, ranks, planner_);
             if (!row.applies(shape) || (count == 0 && (row.kind != Collective::barrier || bytes > 8)))
                 continue;
-            const double predicted = planner.predict(row, shape);
+            const double predicted = planner.predict(row, shape).ns;
             calls.push_back({call, &row, std::clamp(int(kTuneNs / predicted), 3, kMostRepeats), predicted,
                              std::max<int64_t>(1, shape.bytes())});
         }

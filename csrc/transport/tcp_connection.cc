@@ -24,6 +24,7 @@ constexpr size_t kBufferBytes = 128 << 10;
 constexpr int kMostPieces = 32; // of one writev
 constexpr uint64_t kLargeFrame = 16 << 10;
 constexpr size_t kAheadBytes = 4 << 10;
+constexpr uint64_t kWakeBytes = 64 << 10; // of a large payload that are worth a wake-up, a read and an acknowledgement
 constexpr size_t kMostSpareFrames = 64, kMostSpareBytes = 16 << 10;
 
 } // namespace
@@ -235,6 +236,18 @@ bool TcpConnection::fill() {
     return true;
 }
 
+/// Nothing is left to read: how much must come before the system says that something has. In the midst of a large payload,
+/// a good part of it: on a slow link a reader would else be woken for every packet. It never exceeds what must come.
+void TcpConnection::set_low_water() {
+    uint64_t left = in_payload_ ? header_.length - arrived_bytes_ : 1;
+    const bool large = in_payload_ && header_.length >= 2 * kWakeBytes;
+    const int wanted = large && left > 0 ? int(std::min(left, kWakeBytes)) : 1;
+    if (wanted == low_water_)
+        return;
+    low_water_ = wanted;
+    setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted); // and rings at once if that much is there
+}
+
 bool TcpConnection::begin_frame(TcpLink& link, FrameSink& sink) {
     if (end_ - begin_ < kHeader)
         return false;
@@ -304,6 +317,8 @@ bool TcpConnection::receive(TcpLink& link, FrameSink& sink, int64_t most_bytes) 
         read += int64_t(arrived_bytes_ + (end_ - begin_) - before);
         parse(link, sink);
     }
+    if (!readable && stage_ == Stage::open)
+        set_low_water();
     return moved;
 }
 

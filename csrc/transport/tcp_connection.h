@@ -132,6 +132,7 @@ class TcpConnection {
     void open();
 
     bool fill();
+    void set_low_water();
     bool parse(TcpLink& link, FrameSink& sink);
     bool begin_frame(TcpLink& link, FrameSink& sink);
     void end_payload(TcpLink& link, FrameSink& sink);
@@ -151,6 +152,7 @@ class TcpConnection {
     std::vector<uint8_t> in_; // taken when the connection opens
     size_t begin_ = 0, end_ = 0;
     bool in_payload_ = false;
+    int low_water_ = 1; // SO_RCVLOWAT
     wire::FrameHeader header_;
     uint8_t* place_ = nullptr;
     uint64_t arrived_bytes_ = 0; // of the payload

@@ -1,4 +1,5 @@
 // The choice between hosts: what is predicted to be the fastest, the same whoever asked what before; and profiles as text.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -56,7 +57,8 @@ TEST_CASE("wire planner: the best by prediction, of those that apply, at every s
                     CHECK(row->applies(asked.shape));
                     for (const WireCandidate& other : planner.candidates(asked.shape))
                         if (other.row->applies(asked.shape))
-                            CHECK(planner.predict(*row, asked.shape) <= 1.1 * planner.predict(*other.row, asked.shape));
+                            CHECK(planner.predict(*row, asked.shape).ns <=
+                                  1.1 * planner.predict(*other.row, asked.shape).ns);
                 }
         }
 }
@@ -70,6 +72,26 @@ TEST_CASE("wire planner: work for each frame favours few frames, and a slow link
     CHECK(chosen(slow, small) == "all_reduce_exchange"); // 1 round instead of 3
     CHECK(chosen(slow, large) != "all_reduce_doubling");
     CHECK(chosen(slow, large) != "all_reduce_exchange");
+}
+
+TEST_CASE("wire planner: of equal predictions the one with the fewest peers") {
+    WirePlanner slow; // the link decides, and all three send the same bytes
+    slow.set_profile(profile_of(30000, 1000, 8));
+    for (int ranks : {3, 4, 8}) {
+        Asked large(Collective::all_reduce, ranks, 64 << 20);
+        CHECK(chosen(slow, large) == "all_reduce_ring");
+        double least = 1e99, ring = 0;
+        for (const WireCandidate& each : slow.candidates(large.shape)) {
+            least = std::min(least, each.ns);
+            if (std::string(each.row->name) == "all_reduce_ring") {
+                ring = each.ns;
+                CHECK(each.peers == 1);
+            }
+        }
+        CHECK(ring <= WirePlanner::kTie * least);
+    }
+    Asked ordered(Collective::all_reduce, 4, 64 << 20);
+    CHECK(chosen(slow, ordered, true) == "all_reduce_direct"); // not the ring, which sums in another order
 }
 
 TEST_CASE("wire planner: tiny blocks for many ranks go in few frames, large ones straight") {
