@@ -178,7 +178,9 @@ def _ddp(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, 
 
     model_bytes = 4 * hosts_ranks.LAYERS * hosts_ranks.WIDTH * (hosts_ranks.WIDTH + 1)
     exchange_s = hosts_rows.exchange_s(row, model_bytes, hosts_rows.bounds([sample])["one_way"])
-    return {"ddp": _on_ranks(row, hosts, timeout, hosts_ranks.ddp, exchange_s, 2 if quick else 5, index)}
+    return {
+        "ddp": _on_ranks(row, hosts, timeout, hosts_ranks.ddp, exchange_s, 2 if quick else 5, index, max(row.sizes))
+    }
 
 
 def _planner(row: Row, hosts: Any, sample: dict[str, Any], index: int, quick: bool, timeout: float) -> dict[str, Any]:

@@ -90,10 +90,13 @@ def as_dict(measured: Any) -> dict[str, Any]:
 
 WIDTH, LAYERS = 1024, 12  # 12 x (1024 x 1024 + 1024) fp32: 50.4 MB
 SMALL_BATCH, LARGEST_BATCH = 16, 512
+BUCKET_MB = 8  # of gradients that are exchanged together: torch's default, 25, leaves half of this model to the end
 
 
-def ddp(rank: int, world_size: int, exchange_s: float, steps: int, turn: int) -> dict[str, Any]:
-    """Time training steps of a 50 MB model; the batch makes computing about as long as `exchange_s`.
+def ddp(
+    rank: int, world_size: int, exchange_s: float, steps: int, turn: int, largest_batch: int = LARGEST_BATCH
+) -> dict[str, Any]:
+    """Time training steps of a 50 MB model; the batch makes computing about as long as `exchange_s`, or is the largest.
 
     Returns
     -------
@@ -113,7 +116,9 @@ def ddp(rank: int, world_size: int, exchange_s: float, steps: int, turn: int) ->
         peer.start(world)
         layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
         group = dist.new_group(backend=peer.backend)
-        models[peer.name] = DistributedDataParallel(torch.nn.Sequential(*layers), process_group=group)
+        models[peer.name] = DistributedDataParallel(
+            torch.nn.Sequential(*layers), process_group=group, bucket_cap_mb=BUCKET_MB
+        )
     model = models["collectives"]
 
     def computing(batch: int, count: int) -> float:
@@ -122,8 +127,8 @@ def ddp(rank: int, world_size: int, exchange_s: float, steps: int, turn: int) ->
             return _slowest(world, lambda: model(data).sum().backward(), count)
 
     # By doubling and not by a slope: one disturbed measurement must not give a batch that never ends.
-    batch = SMALL_BATCH
-    while batch < LARGEST_BATCH and computing(batch, 2) < 0.7 * exchange_s:
+    batch = min(SMALL_BATCH, largest_batch)
+    while batch < largest_batch and computing(batch, 2) < 0.7 * exchange_s:
         batch *= 2
     found: dict[str, Any] = {"batch": batch, "model_bytes": sum(4 * each.numel() for each in model.parameters())}
     computes = [computing(batch, steps)]
