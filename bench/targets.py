@@ -205,14 +205,13 @@ def _value(
     if target.rival == "best_mpi":
         return best_mpi(group, target.subject, launches)
     if target.rival == "zero_copy_bound":
-        parts = [
-            s["zero_copy_bound_us"] / s["times"][target.subject]
-            for s in group
-            if target.subject in s["times"] and s.get("zero_copy_bound_us")
-        ]
-        if not parts:
+        # What the machine can do is the best that it did in the whole run: the bare accesses move by a third from one
+        # launch to the next, with the pages that they get.
+        bounds = [s["zero_copy_bound_us"] for s in group if s.get("zero_copy_bound_us")]
+        times = [s["times"][target.subject] for s in group if target.subject in s["times"]]
+        if not bounds or not times:
             return None, f"{target.subject} or bound absent", None
-        reached = statistics.median(parts)
+        reached = min(bounds) / statistics.median(times)
         if reached > FASTER_THAN_BOUND:
             return None, f"{reached:.2f} of the bound: faster than it, so something disturbed its measurement", None
         return reached, "bound", None

@@ -213,6 +213,10 @@ def test_torch_and_zero_copy_targets() -> None:
     assert "disturbed" in disturbed.cells[0].reason
     large[0]["zero_copy_bound_us"] = 0.79
     assert verdict("zero-copy-bound", large, []).status == "fail"
+    other = {**large[0], "times": {}, "zero_copy_bound_us": 0.9}  # of another launch, which was given slower memory
+    assert verdict("zero-copy-bound", [*large, other], []).status == "fail"
+    large[0]["zero_copy_bound_us"], other["zero_copy_bound_us"] = 1.2, 0.9
+    assert verdict("zero-copy-bound", [*large, other], []).status == "pass"
 
 
 def test_limits_take_the_worst_launch() -> None:
