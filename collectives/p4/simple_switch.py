@@ -1,4 +1,4 @@
-"""What the control plane wants, as commands for BMv2's ``simple_switch_CLI``: a target of :mod:`collectives.p4.aggregation`.
+"""Commands for BMv2's ``simple_switch_CLI``: a :class:`~collectives.p4.aggregation.Target` of the control plane.
 
 ::
 
