@@ -91,9 +91,14 @@ def _command_line(thrift: int, text: str) -> str:
 
 def _read_counters(thrift: int) -> dict[str, int]:
     lines = "".join(f"counter_read {name} {index}\n" for name, index in _COUNTERS)
-    found = re.findall(r"(\S+)\[(\d+)\]=.*?packets=(\d+)", _command_line(thrift, lines).replace("\n", " "))
+    found = re.findall(r"(\S+)\[(\d+)\]=(.*)", _command_line(thrift, lines))
     assert len(found) == len(_COUNTERS), found
-    return {_COUNTERS[name, int(index)]: int(packets) for name, index, packets in found}
+    counters = {}
+    for name, index, value in found:  # versions differ: "packets=3", "3 packets"
+        packets = re.search(r"packets=(\d+)|(\d+) packets", value)
+        assert packets, value
+        counters[_COUNTERS[name, int(index)]] = int(packets[1] or packets[2])
+    return counters
 
 
 def _free_port() -> int:
