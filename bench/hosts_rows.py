@@ -87,7 +87,8 @@ ROWS: tuple[Row, ...] = (
     Row("two-level", "sweep", 2, 2, "1gbit", bound="one_way", need=0.95, gloo=1.4),
     Row("small", "sweep", 4, 1, None, sizes=SMALL, informs=BETWEEN, gloo=5.0, mpi=NO_SLOWER),
     Row("unshaped", "sweep", 2, 1, None, informs=BETWEEN, bound="both", need=0.8),
-    # The sizes are the largest batch: of the first, computing is short; of the second it lasts about as long as the exchange.
+    # The sizes are the largest batch: of the first, computing is short; of the second it lasts about as long as the
+    # exchange.
     Row("ddp", "ddp", 4, 1, "1gbit", sizes=(32,), bound="one_way", need=1.1),
     Row("ddp-balanced", "ddp", 4, 1, "1gbit", sizes=(512,), bound="one_way", need=1.1),
     *(Row(f"plan-{hosts}", "planner", hosts, 1, None, sizes=PLANNED) for hosts in (2, 3, 4, 8)),
