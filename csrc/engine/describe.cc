@@ -156,6 +156,8 @@ std::string CommunicatorImpl::describe_wire_plan(const Call& call) const {
     Call between = call; // what a rank of each host does with its counterparts on the others
     if (call.kind == Collective::all_reduce)
         between.in.count = between.out.count = largest_share(call.in.count, two->layout().lanes, 64);
+    if (call.kind == Collective::all_to_all)
+        between.in.count = between.out.count = call.in.count * two->layout().lanes;
     return "\n  * two levels: in shared memory on each of " + std::to_string(two->layout().hosts()) +
            " hosts, and between them, " + std::to_string(two->layout().lanes) + " at a time, as" +
            describe_level(between, two->layout().hosts(), profile_.lanes);

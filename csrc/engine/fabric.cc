@@ -55,8 +55,8 @@ void Fabric::wire_begin(const Call& call, const PlannerConfig& config, uint64_t 
 
 void Fabric::set_profile(const LinkProfile& profile) {
     wire_operation_->planner().set_profile(profile.flat);
-    if (two_level_ != nullptr && two_level_->planner() != nullptr)
-        two_level_->planner()->set_profile(profile.lanes);
+    if (two_level_ != nullptr)
+        two_level_->set_profile(profile.lanes);
 }
 
 bool Fabric::active() const {

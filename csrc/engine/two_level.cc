@@ -1,277 +1,112 @@
-// The stages of each collective, and going through them. See two_level.h.
+// Going through the stages, and what is wrong with the ranks that they are shared with. See two_level.h.
 #include "engine/two_level.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
-#include "engine/wire_join.h"
+#include "engine/blocks.h"
 
 namespace collectives {
 namespace {
-
-uint8_t* start(const Blocks& blocks) {
-    return static_cast<uint8_t*>(blocks.ptrs != nullptr ? blocks.ptrs[0] : blocks.base);
-}
-
-constexpr int64_t kMostChunks = 32;
 
 bool half_width(DType dtype) { return info(dtype).kind == DTypeKind::half_float; }
 
 } // namespace
 
-HostLayout HostLayout::of(const std::vector<Hello>& hellos) {
-    HostLayout layout;
-    std::vector<size_t> first; // a rank of each host
-    for (size_t q = 0; q < hellos.size(); ++q) {
-        size_t h = 0;
-        while (h < first.size() && !same_host(hellos[first[h]], hellos[q])) ++h;
-        if (h == first.size()) {
-            first.push_back(q);
-            layout.ranks.emplace_back();
-        }
-        layout.host_of.push_back(int(h));
-        layout.place_of.push_back(int(layout.ranks[h].size()));
-        layout.ranks[h].push_back(int(q));
-    }
-    layout.even = true;
-    layout.lanes = int(layout.ranks[0].size());
-    int next = 0;
-    for (const auto& ranks : layout.ranks) {
-        layout.even = layout.even && ranks.size() == layout.ranks[0].size();
-        layout.lanes = std::min(layout.lanes, int(ranks.size()));
-        for (int q : ranks) layout.even = layout.even && q == next++;
-    }
-    return layout;
-}
-
-TwoLevel::TwoLevel(HostLayout layout, int rank, std::unique_ptr<Group> local, std::unique_ptr<WireGroup> lane)
+TwoLevel::TwoLevel(HostLayout layout, int rank, std::unique_ptr<Group> local,
+                   std::vector<std::unique_ptr<WireGroup>> lanes)
     : layout_(std::move(layout)), rank_(rank), host_(layout_.host_of[size_t(rank)]),
-      place_(layout_.place_of[size_t(rank)]), local_(std::move(local)), local_operation_(*local_),
-      lane_(std::move(lane)) {
-    if (lane_ != nullptr)
-        lane_operation_ = std::make_unique<WireOperation>(*lane_);
+      place_(layout_.place_of[size_t(rank)]), most_block_bytes_(most_block_bytes()), local_(std::move(local)),
+      local_operation_(*local_), tracks_(lanes.size() + 1), offsets_(layout_.host_of.size()) {
+    int number = layout_.first_lane(host_, place_);
+    for (auto& group : lanes) {
+        auto operation = std::make_unique<WireOperation>(*group);
+        lanes_.push_back({number++, std::move(group), std::move(operation), 0});
+    }
 }
 
 bool TwoLevel::applies(const Call& call, bool deterministic) const {
-    bool sums_apart = !deterministic && !half_width(call.dtype);
+    const bool sums_apart = !deterministic && !half_width(call.dtype);
     switch (call.kind) {
-    case Collective::all_reduce: return sums_apart;
-    case Collective::reduce_scatter: return sums_apart && layout_.even;
-    case Collective::broadcast: return true;
-    case Collective::all_gather: return layout_.even;
+    case Collective::all_reduce:
+    case Collective::reduce_scatter: return sums_apart;
+    case Collective::broadcast:
+    case Collective::all_gather: return true;
+    case Collective::all_to_all: return exchanges(call);
     default: return false;
     }
 }
 
-TwoLevel::Stage& TwoLevel::add(Level level) {
+void TwoLevel::set_profile(const LevelProfile& profile) {
+    for (Lane& lane : lanes_) lane.operation->planner().set_profile(profile);
+}
+
+// ---- what stages are made of ----
+
+TwoLevel::Stage& TwoLevel::add(int track, Range after) {
     if (int(stages_.size()) == n_stages_)
         stages_.emplace_back();
     Stage& stage = stages_[size_t(n_stages_++)];
     ++left_;
-    stage.level = level;
-    stage.after = -1;
+    stage.track = track;
+    stage.copies = false;
+    stage.after = after;
     stage.over = false;
     stage.call = Call{};
     stage.call.dtype = call_->dtype;
     stage.divisor = 1.0;
+    stage.in_counts.clear();
+    stage.out_counts.clear();
+    stage.in_ptrs.clear();
+    stage.out_ptrs.clear();
     return stage;
 }
 
-TwoLevel::Stage& TwoLevel::add_after_last(Level level) {
-    int last = n_stages_ - 1;
-    Stage& stage = add(level);
-    stage.after = last;
+TwoLevel::Stage& TwoLevel::add_call(int track, Collective kind, Range after) {
+    Stage& stage = add(track, after);
+    stage.call.kind = kind;
     return stage;
 }
 
-int64_t TwoLevel::block_offset(const Blocks& blocks, int block) const {
-    int64_t elements = 0;
-    for (int q = 0; q < block; ++q) elements += blocks.count_of(q);
-    return elements * int64_t(size_of(call_->dtype));
+TwoLevel::Stage& TwoLevel::add_copies(Range after) {
+    Stage& stage = add(kWithin, after);
+    stage.copies = true;
+    return stage;
 }
 
-/// Reduce-scatter within the host, all_reduce of each share between hosts, all_gather within the host; chunk by chunk.
-void TwoLevel::plan_all_reduce() {
-    const int64_t n = call_->in.count_of(0), size = int64_t(size_of(call_->dtype));
-    const int chunks = int(std::clamp<int64_t>(n * size / config_.chunk_bytes, 1, kMostChunks));
-    Share last{0, 0};
-    int last_between = -1;
-    for (int i = 0; i < chunks; ++i) {
-        Share chunk = share_of(n, i, chunks, size);
-        int within = -1, between = -1;
-        plan_chunk(chunk, &within, &between);
-        if (i > 0)
-            spread_chunk(last, last_between); // after the next one is summed: the link has that one to carry meanwhile
-        last = chunk;
-        last_between = between >= 0 ? between : within;
-    }
-    spread_chunk(last, last_between);
+void TwoLevel::Stage::copy(void* to, void* from, int64_t count) {
+    out_ptrs.push_back(to);
+    in_ptrs.push_back(from);
+    in_counts.push_back(count);
 }
 
-/// The chunk's sum over this host's ranks in shares, and each share's over the hosts. The numbers of the stages; -1: none.
-void TwoLevel::plan_chunk(Share chunk, int* within, int* between) {
-    const int64_t size = int64_t(size_of(call_->dtype));
-    uint8_t *in = start(call_->in) + chunk.begin * size, *out = start(call_->out) + chunk.begin * size;
-    const bool scales = call_->op == ReduceOp::premul_sum, alone = local_->size() == 1;
-    const ReduceOp plain = call_->op == ReduceOp::avg || scales ? ReduceOp::sum : call_->op;
-    const Share mine = share_of_lane(chunk.count, place_);
-    uint8_t* share = out + mine.begin * size;
-
-    Stage& sum = add(alone ? Level::copy : Level::local);
-    sum.call.op = scales || alone ? call_->op : plain;
-    sum.call.factor_re = call_->factor_re;
-    sum.call.factor_im = call_->factor_im;
-    sum.call.in = sum.call.out = Blocks{in, nullptr, nullptr, chunk.count};
-    sum.call.out.base = out;
-    if (!alone) {
-        sum.call.kind = Collective::reduce_scatter;
-        sum.in_counts = shares_of_lanes(chunk.count);
-        sum.call.in = Blocks{in, nullptr, sum.in_counts.data(), 0};
-        sum.call.out = Blocks{share, nullptr, nullptr, mine.count};
-    }
-    *within = n_stages_ - 1;
-    if (mine.count == 0)
-        return;
-    Stage& cross = add_after_last(Level::lane);
-    cross.call.kind = Collective::all_reduce;
-    cross.call.op = call_->op == ReduceOp::avg ? ReduceOp::avg : plain;
-    cross.divisor = double(layout_.host_of.size());
-    cross.call.in = cross.call.out = Blocks{share, nullptr, nullptr, mine.count};
-    *between = n_stages_ - 1;
+/// The last stage moves nothing, which all of its ranks know.
+void TwoLevel::drop_last() {
+    --n_stages_;
+    --left_;
 }
 
-/// The shares of a chunk to all ranks of this host.
-void TwoLevel::spread_chunk(Share chunk, int after) {
-    if (local_->size() == 1)
-        return;
-    const int64_t size = int64_t(size_of(call_->dtype));
-    uint8_t* out = start(call_->out) + chunk.begin * size;
-    const Share mine = share_of_lane(chunk.count, place_);
-    Stage& spread = add(Level::local);
-    spread.after = after;
-    spread.call.kind = Collective::all_gather;
-    spread.out_counts = shares_of_lanes(chunk.count);
-    spread.call.in = Blocks{out + mine.begin * size, nullptr, nullptr, mine.count};
-    spread.call.out = Blocks{out, nullptr, spread.out_counts.data(), 0};
+uint8_t* TwoLevel::block(const Blocks& blocks, int q) const {
+    return block_start(blocks, q, element_bytes(), offsets_);
 }
 
-/// What the lane of a place carries of so many elements; nothing where it has none.
-Share TwoLevel::share_of_lane(int64_t count, int place) const {
-    if (place >= layout_.lanes)
-        return {0, 0};
-    return share_of(count, place, layout_.lanes, int64_t(size_of(call_->dtype)));
+/// What the ranks of a host, or the hosts before the last sum, apply.
+ReduceOp TwoLevel::plain_op() const {
+    return call_->op == ReduceOp::avg || call_->op == ReduceOp::premul_sum ? ReduceOp::sum : call_->op;
 }
 
-std::vector<int64_t> TwoLevel::shares_of_lanes(int64_t count) const {
-    std::vector<int64_t> counts;
-    for (int j = 0; j < local_->size(); ++j) counts.push_back(share_of_lane(count, j).count);
-    return counts;
+int64_t TwoLevel::chunks_of(int64_t bytes) const {
+    constexpr int64_t kMostChunks = 32;
+    return std::clamp<int64_t>(bytes / config_.chunk_bytes, 1, kMostChunks);
 }
 
-/// The root's host first gives it to the lane that carries it, which passes it on to its host.
-void TwoLevel::plan_broadcast() {
-    const int root = call_->root, root_host = layout_.host_of[size_t(root)],
-              root_place = layout_.place_of[size_t(root)];
-    const int lane = root_place < layout_.lanes ? root_place : 0;
-    const bool at_root = host_ == root_host;
-    uint8_t *in = start(call_->in), *out = start(call_->out);
-    int64_t n = call_->in.count_of(0);
-    auto stage = [&](Level level, int from, bool sends) {
-        Stage& s = add_after_last(level);
-        s.call.kind = Collective::broadcast;
-        s.call.root = from;
-        s.call.in = Blocks{sends ? in : out, nullptr, nullptr, n};
-        s.call.out = Blocks{out, nullptr, nullptr, n};
-    };
-    if (at_root && local_->size() > 1)
-        stage(Level::local, root_place, rank_ == root);
-    else if (at_root) {
-        Stage& whole = add_after_last(Level::copy);
-        whole.call.in = Blocks{in, nullptr, nullptr, n};
-        whole.call.out = Blocks{out, nullptr, nullptr, n};
-    }
-    if (place_ == lane)
-        stage(Level::lane, root_host, false); // out of what the first stage wrote
-    if (!at_root && local_->size() > 1)
-        stage(Level::local, lane, false);
-}
-
-/// Each rank's block to those of its place on all hosts, and then, host by host, to the others of this host.
-void TwoLevel::plan_all_gather() {
-    const int m = local_->size(), hosts = layout_.hosts();
-    auto place_of_block = [&](int q) -> void* { // empty blocks may lie nowhere
-        if (call_->out.ptrs != nullptr)
-            return call_->out.ptrs[q];
-        return static_cast<uint8_t*>(call_->out.base) + block_offset(call_->out, q);
-    };
-    Stage& between = add_after_last(Level::lane);
-    between.call.kind = Collective::all_gather;
-    between.call.in = Blocks{start(call_->in), nullptr, nullptr, call_->in.count_of(0)};
-    between.out_ptrs.resize(size_t(hosts));
-    between.out_counts.resize(size_t(hosts));
-    for (int h = 0; h < hosts; ++h) {
-        between.out_ptrs[size_t(h)] = place_of_block(rank_of_lane(h));
-        between.out_counts[size_t(h)] = call_->out.count_of(rank_of_lane(h));
-    }
-    between.call.out = Blocks{nullptr, between.out_ptrs.data(), between.out_counts.data(), 0};
-    for (int h = 0; h < hosts && m > 1; ++h) {
-        Stage& within = add_after_last(Level::local);
-        within.call.kind = Collective::all_gather;
-        within.out_ptrs.resize(size_t(m));
-        within.out_counts.resize(size_t(m));
-        for (int j = 0; j < m; ++j) {
-            int q = layout_.ranks[size_t(h)][size_t(j)];
-            within.out_ptrs[size_t(j)] = place_of_block(q);
-            within.out_counts[size_t(j)] = call_->out.count_of(q);
-        }
-        within.call.in = Blocks{within.out_ptrs[size_t(place_)], nullptr, nullptr, within.out_counts[size_t(place_)]};
-        within.call.out = Blocks{nullptr, within.out_ptrs.data(), within.out_counts.data(), 0};
-    }
-}
-
-/// Host by host, the blocks for its ranks are summed within this one; then each rank gets its own from its lane.
-void TwoLevel::plan_reduce_scatter() {
-    const int m = local_->size(), hosts = layout_.hosts();
-    const int64_t size = int64_t(size_of(call_->dtype));
-    const bool scales = call_->op == ReduceOp::premul_sum;
-    ReduceOp plain = call_->op == ReduceOp::avg || scales ? ReduceOp::sum : call_->op;
-    int64_t total = 0;
-    for (int h = 0; h < hosts; ++h) total += (call_->in.count_of(rank_of_lane(h)) * size + 63) / 64 * 64;
-    if (int64_t(scratch_.size()) < total + 64)
-        scratch_.resize(size_t(total + 64));
-    uint8_t* at = scratch_.data();
-    std::vector<void*> blocks;
-    for (int h = 0; h < hosts; ++h) {
-        Stage& within = add_after_last(m > 1 ? Level::local : Level::copy);
-        int64_t own = call_->in.count_of(rank_of_lane(h));
-        within.call.kind = Collective::reduce_scatter;
-        within.call.op = scales ? call_->op : plain;
-        within.call.factor_re = call_->factor_re;
-        within.call.factor_im = call_->factor_im;
-        within.in_ptrs.resize(size_t(m));
-        within.in_counts.resize(size_t(m));
-        for (int j = 0; j < m; ++j) {
-            int q = layout_.ranks[size_t(h)][size_t(j)];
-            within.in_ptrs[size_t(j)] = call_->in.ptrs != nullptr
-                                            ? call_->in.ptrs[q]
-                                            : static_cast<uint8_t*>(call_->in.base) + block_offset(call_->in, q);
-            within.in_counts[size_t(j)] = call_->in.count_of(q);
-        }
-        within.call.in = Blocks{nullptr, within.in_ptrs.data(), within.in_counts.data(), own};
-        within.call.out = Blocks{at, nullptr, nullptr, own};
-        blocks.push_back(at);
-        at += (own * size + 63) / 64 * 64;
-    }
-    Stage& between = add_after_last(Level::lane);
-    between.call.kind = Collective::reduce_scatter;
-    between.call.op = call_->op == ReduceOp::avg ? ReduceOp::avg : plain;
-    between.divisor = double(layout_.host_of.size());
-    between.in_ptrs = std::move(blocks);
-    between.in_counts.resize(size_t(hosts));
-    for (int h = 0; h < hosts; ++h) between.in_counts[size_t(h)] = call_->in.count_of(rank_of_lane(h));
-    between.call.in = Blocks{nullptr, between.in_ptrs.data(), between.in_counts.data(), 0};
-    between.call.out = Blocks{start(call_->out), nullptr, nullptr, call_->out.count_of(0)};
+/// Of the memory between the levels, so many bytes from its beginning. Once for a plan.
+uint8_t* TwoLevel::take_scratch(int64_t bytes) {
+    constexpr size_t kLine = 64;
+    COLLECTIVES_CHECK(bytes <= kScratchBytes);
+    if (scratch_.size() < size_t(bytes) + kLine)
+        scratch_.resize(size_t(bytes) + kLine);
+    return scratch_.data() + (kLine - reinterpret_cast<uintptr_t>(scratch_.data()) % kLine) % kLine;
 }
 
 void TwoLevel::start_planning(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
@@ -280,7 +115,7 @@ void TwoLevel::start_planning(const Call& call, const PlannerConfig& config, int
     label_ = label;
     deadline_ns_ = deadline_ns;
     n_stages_ = left_ = 0;
-    track_[0] = track_[1] = Track{};
+    std::fill(tracks_.begin(), tracks_.end(), Track{});
 }
 
 void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
@@ -290,57 +125,64 @@ void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t dead
     case Collective::broadcast: plan_broadcast(); break;
     case Collective::all_gather: plan_all_gather(); break;
     case Collective::reduce_scatter: plan_reduce_scatter(); break;
+    case Collective::all_to_all: plan_all_to_all(); break;
     default: COLLECTIVES_CHECK(false);
     }
 }
 
 void TwoLevel::begin_on_lanes(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
     start_planning(call, config, deadline_ns, label);
-    if (lane_operation_ != nullptr)
-        add(Level::lane).call = call;
+    for (int i = 0; i < own_lanes(); ++i) add(i + 1).call = call;
 }
 
-void TwoLevel::copy(const Stage& stage) {
-    const Blocks& in = stage.call.in;
-    int64_t count = in.count_of(0);
-    uint8_t *from = start(in), *to = start(stage.call.out);
-    if (count == 0)
-        return;
-    if (stage.call.op == ReduceOp::premul_sum)
-        kernels::scale_fn(stage.call.dtype)(to, from, count, stage.call.factor_re, stage.call.factor_im);
-    else if (from != to)
-        kernels::copy_fn(kernels::Store::plain)(to, from, count * int64_t(size_of(stage.call.dtype)));
+// ---- going through them ----
+
+void TwoLevel::run_copies(const Stage& stage) const {
+    const DType dtype = stage.call.dtype;
+    for (size_t i = 0; i < stage.in_ptrs.size(); ++i) {
+        const int64_t count = stage.in_counts[i];
+        if (count == 0)
+            continue;
+        if (stage.call.op == ReduceOp::premul_sum)
+            kernels::scale_fn(dtype)(stage.out_ptrs[i], stage.in_ptrs[i], count, call_->factor_re, call_->factor_im);
+        else if (stage.out_ptrs[i] != stage.in_ptrs[i])
+            kernels::copy_fn(kernels::Store::plain)(stage.out_ptrs[i], stage.in_ptrs[i],
+                                                    count * int64_t(size_of(dtype)));
+    }
 }
 
-/// False: the stage was a copy, and is over.
+/// False: the stage was copies, and is over.
 bool TwoLevel::begin_stage(Stage& stage) {
-    if (stage.level == Level::copy) {
-        copy(stage);
+    if (stage.copies) {
+        run_copies(stage);
         return false;
     }
-    if (stage.level == Level::local)
+    if (stage.track == kWithin) {
         local_operation_.begin(stage.call, config_, label_.sequence, &label_);
-    else
-        lane_operation_->begin(stage.call, config_, nullptr, ++lane_sequence_, deadline_ns_, label_, stage.divisor);
+        return true;
+    }
+    Lane& lane = lanes_[size_t(stage.track - 1)];
+    lane.operation->begin(stage.call, config_, nullptr, ++lane.sequence, deadline_ns_, label_, stage.divisor);
     return true;
 }
 
-/// Goes through the stages of one level as far as it can without waiting.
-Operation::State TwoLevel::advance(bool lane, bool* moved) {
-    Track& track = track_[lane];
+/// Goes through the stages of one track as far as it can without waiting.
+Operation::State TwoLevel::advance(int number) {
+    Track& track = tracks_[size_t(number)];
     for (; track.next < n_stages_; ++track.next) {
         Stage& stage = stages_[size_t(track.next)];
-        if ((stage.level == Level::lane) != lane)
+        if (stage.track != number)
             continue;
         if (!track.begun) {
-            if (stage.after >= 0 && !stages_[size_t(stage.after)].over)
-                return Operation::State::blocked;
+            for (int i = stage.after.begin; i < stage.after.end; ++i)
+                if (!stages_[size_t(i)].over)
+                    return Operation::State::blocked;
             track.begun = begin_stage(stage);
         }
         if (track.begun) {
-            Operation::State state = lane ? lane_operation_->advance() : local_operation_.advance();
+            Operation::State state = number == kWithin ? local_operation_.advance() : operation_of(number).advance();
             if (state == Operation::State::failed)
-                return fail(lane);
+                return fail(number);
             if (state != Operation::State::done)
                 return state;
         }
@@ -348,66 +190,87 @@ Operation::State TwoLevel::advance(bool lane, bool* moved) {
         stage.over = true;
         --left_;
         ++finished_;
-        *moved = true;
     }
     return Operation::State::done;
 }
 
+/// Again as long as a stage ends, which others may wait for, and while a lane moves frames of one that was asked before it.
 Operation::State TwoLevel::advance() {
-    for (bool moved = true; moved && left_ > 0;) {
-        moved = false;
-        for (bool lane : {false, true})
-            if (advance(lane, &moved) == Operation::State::failed)
+    auto moved = [&] { return own_lanes() > 1 ? mark() : finished_; };
+    for (uint64_t before = moved() - 1; before != moved() && left_ > 0;) {
+        before = moved();
+        for (int track = 0; track <= own_lanes(); ++track)
+            if (advance(track) == Operation::State::failed)
                 return Operation::State::failed;
     }
     return left_ == 0 ? Operation::State::done : Operation::State::blocked;
 }
 
-/// The operation of this level has failed; that of the other is given up.
-Operation::State TwoLevel::fail(bool lane) {
-    failure_ = lane ? lane_operation_->failure() : local_operation_.failure();
-    int q = lane ? lane_operation_->culprit() : local_operation_.culprit();
-    culprit_ = q < 0 ? -1 : lane ? rank_of_lane(q) : rank_of_local(q);
-    failed_within_ = !lane;
-    track_[lane].begun = false;
+/// The group's rank that a member of the track's group is.
+int TwoLevel::rank_on(int track, int member) const {
+    return track == kWithin ? rank_of_local(member) : layout_.rank_at(member, lane_of(track - 1));
+}
+
+/// The operation of this track has failed; those of the others are given up.
+Operation::State TwoLevel::fail(int track) {
+    failure_ = track == kWithin ? local_operation_.failure() : operation_of(track).failure();
+    const int q = track == kWithin ? local_operation_.culprit() : operation_of(track).culprit();
+    culprit_ = q < 0 ? -1 : rank_on(track, q);
+    failed_within_ = track == kWithin;
+    if (failed_within_ && call_->kind == Collective::all_to_all && failure_.code() == Code::mismatch &&
+        place_of_mismatch() < 0)
+        failure_ = blocks_differ(q);
+    tracks_[size_t(track)].begun = false;
     abandon();
     return Operation::State::failed;
 }
 
+/// The shared-memory level speaks of what it was to move, several blocks together; this of the call.
+Status TwoLevel::blocks_differ(int place) const {
+    return Status(Code::mismatch, describe(*call_, rank_) + " #" + std::to_string(label_.sequence) + " of group '" +
+                                      local_->name() + "': the blocks of " + local_->name_of(place) +
+                                      " have another size than those of " + local_->name_of(place_) +
+                                      "; without splits all ranks' blocks must have the same size");
+}
+
 void TwoLevel::abandon() {
-    if (in_progress(false))
+    if (in_progress(kWithin))
         local_operation_.abandon();
-    if (in_progress(true))
-        lane_operation_->abandon();
+    for (int track = 1; track <= own_lanes(); ++track)
+        if (in_progress(track))
+            operation_of(track).abandon();
     left_ = 0;
 }
 
-/// Those that the lane waits for, which the others of this host wait for too; else those of this host.
+/// Those that the lanes wait for, which the others of this host wait for too; else those of this host.
 std::vector<int> TwoLevel::missing_ranks() {
     std::vector<int> ranks;
-    if (in_progress(true))
-        for (int q : lane_operation_->missing_ranks()) ranks.push_back(rank_of_lane(q));
-    if (ranks.empty() && in_progress(false))
+    for (int track = 1; track <= own_lanes(); ++track)
+        if (in_progress(track))
+            for (int q : operation_of(track).missing_ranks()) ranks.push_back(rank_on(track, q));
+    if (ranks.empty() && in_progress(kWithin))
         for (int q : local_operation_.missing_ranks()) ranks.push_back(rank_of_local(q));
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end()); // one that drives several lanes
     return ranks;
 }
 
 uint64_t TwoLevel::mark() const {
-    return finished_ + local_->phase() + (lane_operation_ != nullptr ? lane_operation_->mark() : 0);
+    uint64_t sum = finished_ + local_->phase();
+    for (const Lane& lane : lanes_) sum += lane.operation->mark();
+    return sum;
 }
 
 Status TwoLevel::peer_trouble(bool waiting, int* culprit) {
-    bool within = waiting && in_progress(false);
+    bool within = waiting && in_progress(kWithin);
     int q = -1;
     Status status = local_->peer_trouble(within ? local_operation_.awaited_phase() : 0, &q);
-    if (!status.ok()) {
-        *culprit = q < 0 ? -1 : rank_of_local(q);
-        return status;
+    *culprit = q < 0 ? -1 : rank_of_local(q);
+    for (int track = 1; status.ok() && track <= own_lanes(); ++track) {
+        q = -1;
+        status = lanes_[size_t(track - 1)].group->peer_trouble(&q);
+        *culprit = status.ok() || q < 0 ? -1 : rank_on(track, q);
     }
-    if (lane_ == nullptr)
-        return {};
-    status = lane_->peer_trouble(&q);
-    *culprit = status.ok() || q < 0 ? -1 : rank_of_lane(q);
     return status;
 }
 

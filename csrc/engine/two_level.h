@@ -1,10 +1,10 @@
-// Two levels: a collective of a group with several ranks on each of several hosts, as calls of one-level ones: within the
-// host over shared memory, and between the ranks of equal place on all hosts over links (a "lane"), so that all ranks of a
-// host drive its link together. Private to the engine; the face is that of Operation.
+// Two levels: a collective of a group with several ranks on some of several hosts, as calls of one-level ones: within the host
+// over shared memory, and between one rank of each host over links (a "lane", host_layout.h), so that all ranks of a host
+// drive its link together. Private to the engine; the face is that of Operation.
 //
-// A large all_reduce goes in chunks: while one is between the hosts, the next is summed within the host, and the last one is
-// spread there, so that the link is never idle. Each level has its stages in an order that is the same on all of its ranks,
-// and goes through them one after the other; a stage may also wait for one of the other level.
+// Large calls go in chunks: while one is between the hosts, the next is summed within the host, and the last one is spread
+// there, so that the link is never idle. The host and each lane of this rank are tracks, whose stages have an order that is
+// the same on all of the track's ranks, and go one after the other; a stage may also wait for some of another track.
 //
 // Sums are taken within each host first, in the order of its ranks, and then in the order of the hosts. That is another
 // association than rank order, so a deterministic group stays on one level; so do half-width floats, whose partial sums
@@ -16,38 +16,24 @@
 #include <vector>
 
 #include "engine/group.h"
+#include "engine/host_layout.h"
 #include "engine/operation.h"
 #include "engine/wire_operation.h"
 
 namespace collectives {
 
-/// Who is where. Hosts are numbered in the order of their first ranks.
-struct HostLayout {
-    std::vector<int> host_of;            // of each rank
-    std::vector<int> place_of;           // of each rank, among those of its host
-    std::vector<std::vector<int>> ranks; // of each host, in order
-    int lanes = 1;                       // ranks of the host that has the fewest
-    bool even = false;                   // all hosts have the same number of ranks, which follow each other
-
-    static HostLayout of(const std::vector<Hello>& hellos);
-    int hosts() const { return int(ranks.size()); }
-    /// Whether two levels differ from one: several hosts, and one of them with several ranks.
-    bool layered() const { return hosts() > 1 && int(host_of.size()) > hosts(); }
-};
-
 class TwoLevel {
   public:
-    /// `local`: the ranks of this host; `lane`: those of this place, null where this rank has none.
-    TwoLevel(HostLayout layout, int rank, std::unique_ptr<Group> local, std::unique_ptr<WireGroup> lane);
+    /// `local`: the ranks of this host; `lanes`: those that this rank drives, in order.
+    TwoLevel(HostLayout layout, int rank, std::unique_ptr<Group> local, std::vector<std::unique_ptr<WireGroup>> lanes);
 
     /// Whether it can run this call. A pure function of what all ranks know alike.
     bool applies(const Call& call, bool deterministic) const;
 
     void begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
-    /// To measure: the call, of this lane alone; nothing where this rank has none.
+    /// To measure: the call, of every lane alone.
     void begin_on_lanes(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
-    /// That of the lane; null where this rank has none.
-    WirePlanner* planner() { return lane_operation_ != nullptr ? &lane_operation_->planner() : nullptr; }
+    void set_profile(const LevelProfile& profile);
     const HostLayout& layout() const { return layout_; }
     Operation::State advance();
     bool active() const { return left_ > 0; }
@@ -63,67 +49,133 @@ class TwoLevel {
     /// The rank of this host whose fingerprint differs from ours in the phase where the operation failed; -1: none.
     int place_of_mismatch() const;
     int rank_of_local(int place) const { return layout_.ranks[size_t(host_)][size_t(place)]; }
-    /// What is wrong with the ranks of this host, as Group::peer_trouble.
+    /// What is wrong with the ranks of this host and of the lanes, as Group::peer_trouble.
     Status peer_trouble(bool waiting, int* culprit);
     bool is_dead(int q) const;
     void publish_failure(Code code, int culprit, const std::string& text);
     Status known_failure(int* culprit) const;
 
+    static constexpr int64_t kScratchBytes = 4 << 20;         // the most that a call's stages put between the levels,
+    static constexpr int64_t kExchangeScratchBytes = 1 << 20; // and those of an all_to_all
+
   private:
-    enum class Level : uint8_t { copy, local, lane };
+    static constexpr int kWithin = 0; // the track within the host; lane i of this rank is track i + 1
+
+    /// Stages that follow each other, by number.
+    struct Range {
+        int begin, end;
+    };
     struct Stage {
-        Level level = Level::copy;
-        int after = -1; // the stage that must be over before it begins
+        int track = kWithin;
+        bool copies = false; // no call, but copies of blocks of in to those of out
+        Range after{};       // the stages of other tracks that must be over before it begins
         bool over = false;
         Call call;
-        double divisor = 1.0; // lane: of avg, over all ranks
+        double divisor = 1.0; // of a lane's avg: over all ranks
         std::vector<int64_t> in_counts, out_counts;
         std::vector<void*> in_ptrs, out_ptrs;
-    };
 
-    /// The stages of one level that is in progress.
+        void copy(void* to, void* from, int64_t count);
+    };
     struct Track {
         int next = 0; // the stage that is in progress, or comes next
         bool begun = false;
     };
+    struct Lane {
+        int number = 0;
+        std::unique_ptr<WireGroup> group;
+        std::unique_ptr<WireOperation> operation;
+        uint64_t sequence = 0;
+    };
+    /// Of a call that goes in chunks, one.
+    struct Chunk {
+        int64_t i = 0, n = 1;
+    };
 
-    Stage& add(Level level);
-    /// The same, after the last one that was added.
-    Stage& add_after_last(Level level);
-    void plan_all_reduce();
-    void plan_broadcast();
-    void plan_all_gather();
+    // The stages of each collective.
+    void plan_all_reduce(); // two_level_sums.cc
     void plan_reduce_scatter();
-    int64_t block_offset(const Blocks& blocks, int block) const;
+    void set_first_sum(Stage* stage) const;
+    void set_last_sum(Stage* stage) const;
+    Share share_of_place(int64_t count, int place) const;
+    Range sum_chunk(Share chunk);
+    Range cross_chunk(Share chunk, Range summed);
+    void spread_chunk(Share chunk, Range crossed);
+    int64_t lay_out_slots();
+    bool uses_slots() const;
+    uint8_t* slot(int h, int own_lane, Chunk chunk) const;
+    uint8_t* at(const Blocks& blocks, int h, int lane, Share piece) const;
+    Range sum_blocks(Chunk chunk, Range after);
+    int rounds_here() const;
+    void sum_round(int h, int round, Chunk chunk, Range after);
+    Range cross_blocks(Chunk chunk, Range summed);
+
+    void plan_broadcast(); // two_level_moves.cc
+    void plan_all_gather();
+    Share share_of_broadcast(Share chunk, int lane, int only_lane) const;
+    void broadcast_chunk(Share chunk, int only_lane);
+    void spread_broadcast(Share chunk, int only_lane, Range crossed);
+    Share piece(const Blocks& blocks, int h, int lane, Chunk chunk) const;
+    void gather_here();
+    void gather_on_lane(int own_lane, Chunk chunk);
+    void gather_round(int h, int round, Chunk chunk, Range crossed);
+
+    void plan_all_to_all(); // two_level_all_to_all.cc
+    bool exchanges(const Call& call) const;
+    int64_t most_block_bytes() const;
+    int64_t blocks_between(int source, int carrier) const;
+    void pack_blocks(uint8_t* packed);
+    void exchange_here(uint8_t* packed, uint8_t* received);
+    void sort_messages(uint8_t* received, uint8_t* messages);
+    Range exchange_on_lanes(uint8_t* messages, uint8_t* arrived, Range ready);
+    void place_blocks(uint8_t* arrived, Range crossed);
+
+    // What they are made of.
+    Stage& add(int track, Range after = {});
+    Stage& add_call(int track, Collective kind, Range after = {});
+    Stage& add_copies(Range after);
+    void drop_last();
+    int here() const { return layout_.size(host_); }
+    int own_lanes() const { return int(lanes_.size()); }
+    int lane_of(int own_lane) const { return lanes_[size_t(own_lane)].number; }
+    int64_t element_bytes() const { return int64_t(size_of(call_->dtype)); }
+    uint8_t* block(const Blocks& blocks, int q) const;
+    uint8_t* take_scratch(int64_t bytes);
+    ReduceOp plain_op() const;
+    int64_t chunks_of(int64_t bytes) const;
+
     void start_planning(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
-    void plan_chunk(Share chunk, int* within, int* between);
-    void spread_chunk(Share chunk, int after);
-    Share share_of_lane(int64_t count, int place) const;
-    std::vector<int64_t> shares_of_lanes(int64_t count) const;
     bool begin_stage(Stage& stage);
-    Operation::State advance(bool lane, bool* moved);
-    Operation::State fail(bool lane);
-    bool in_progress(bool lane) const { return active() && track_[lane].begun; }
-    void copy(const Stage& stage);
-    int rank_of_lane(int host) const { return layout_.ranks[size_t(host)][size_t(place_)]; }
+    Operation::State advance(int track);
+    Operation::State fail(int track);
+    Status blocks_differ(int place) const;
+    void run_copies(const Stage& stage) const;
+    bool in_progress(int track) const { return active() && tracks_[size_t(track)].begun; }
+    WireOperation& operation_of(int track) const { return *lanes_[size_t(track - 1)].operation; }
+    int rank_on(int track, int member) const;
 
     const HostLayout layout_;
     const int rank_, host_, place_;
+    const int64_t most_block_bytes_; // of an all_to_all
     std::unique_ptr<Group> local_;
     Operation local_operation_;
-    std::unique_ptr<WireGroup> lane_;
-    std::unique_ptr<WireOperation> lane_operation_;
+    std::vector<Lane> lanes_; // of this rank
 
     const Call* call_ = nullptr;
     PlannerConfig config_;
     Label label_;
-    uint64_t lane_sequence_ = 0, finished_ = 0;
+    uint64_t finished_ = 0;
     bool failed_within_ = false;
     int64_t deadline_ns_ = 0;
     std::vector<Stage> stages_; // reused
     int n_stages_ = 0, left_ = 0;
-    Track track_[2]; // within the host, and of the lane
+    std::vector<Track> tracks_;
+    std::vector<int64_t> offsets_; // bytes of block starts, of the side that has given counts
+    std::vector<int64_t> slots_;   // offsets of what a chunk of reduce_scatter keeps, by host and own lane
+    int64_t slot_bytes_ = 0;       // of all of them
     std::vector<uint8_t> scratch_;
+    uint8_t* scratch_begin_ = nullptr;
+    std::vector<uint8_t*> cursors_; // while planning
     Status failure_;
     int culprit_ = -1;
 };

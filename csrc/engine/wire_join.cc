@@ -99,18 +99,18 @@ Status form_two_levels(LocalNode& node, const CommunicatorConfig& config, const 
         Group::create(node, part(here, place), meeting ? *meeting : bootstrap, deadline_ns, false, &local, &elsewhere));
     if (local == nullptr)
         return Status(Code::internal, "processes of host " + hellos[size_t(config.rank)].host + " do not share memory");
-    std::unique_ptr<WireGroup> lane;
-    if (place < layout.lanes) {
+    std::vector<std::unique_ptr<WireGroup>> lanes;
+    for (int l = layout.first_lane(host, place); l < layout.first_lane(host, place + 1); ++l) {
         std::vector<int> ranks;
         std::vector<WireMember> members;
         for (int h = 0; h < layout.hosts(); ++h) {
-            ranks.push_back(layout.ranks[size_t(h)][size_t(place)]);
+            ranks.push_back(layout.rank_at(h, l));
             members.push_back(wire.member(ranks.back()));
         }
-        uint64_t id = (wire.id() ^ (0x632be59bd9b4e019ull * uint64_t(place + 1))) * 0x9e3779b97f4a7c15ull;
-        lane = std::make_unique<WireGroup>(wire.hub(), part(ranks, host), id, std::move(members));
+        uint64_t id = (wire.id() ^ (0x632be59bd9b4e019ull * uint64_t(l + 1))) * 0x9e3779b97f4a7c15ull;
+        lanes.push_back(std::make_unique<WireGroup>(wire.hub(), part(ranks, host), id, std::move(members)));
     }
-    *out = std::make_unique<TwoLevel>(std::move(layout), config.rank, std::move(local), std::move(lane));
+    *out = std::make_unique<TwoLevel>(std::move(layout), config.rank, std::move(local), std::move(lanes));
     return {};
 }
 

@@ -38,7 +38,10 @@ Bytes make_input(DType dtype, int64_t count, uint64_t seed, int rank, bool for_r
     std::mt19937_64 random(seed * 1000003 + uint64_t(rank));
     int64_t size = int64_t(size_of(dtype));
     Bytes data(static_cast<size_t>(count * size));
-    for (int64_t i = 0; i < int64_t(data.size()); ++i) data[size_t(i)] = uint8_t(random());
+    for (size_t i = 0; i < data.size(); i += sizeof(uint64_t)) {
+        const uint64_t bits = random();
+        std::memcpy(data.data() + i, &bits, std::min(sizeof bits, data.size() - i));
+    }
     if (!for_reduction)
         return data;
     // Positive numbers of moderate size in every float format: clear the sign, keep exponents near one.
@@ -285,10 +288,13 @@ bool can_be_uneven(Collective kind) {
     return kind == Collective::reduce_scatter || kind == Collective::all_gather || kind == Collective::all_to_all;
 }
 
-/// `covering`: a few dtypes of each kind, for the runs that vary something else than types.
-std::vector<Case> cases_of(const Row& row, int n, bool covering) {
+/// `covering`: a few dtypes of each kind, for the runs that vary something else than types. `counts`: other lengths, of which
+/// one dtype is enough.
+std::vector<Case> cases_of(const Row& row, int n, bool covering, std::vector<int64_t> counts) {
     std::vector<Case> cases;
-    std::vector<int64_t> counts = {0, 1, 13, 60 * n + 7, 3001};
+    const bool long_ones = !counts.empty();
+    if (!long_ones)
+        counts = {0, 1, 13, 60 * n + 7, 3001};
     for (int d = 0; d < kDTypeCount; ++d)
         for (int o = 0; o < 9; ++o) {
             if (!reduces(row.kind) && o != 0)
@@ -297,6 +303,8 @@ std::vector<Case> cases_of(const Row& row, int n, bool covering) {
                 continue;
             if (!row.rank_order && ReduceOp(o) == ReduceOp::product && info(DType(d)).kind != DTypeKind::signed_int &&
                 info(DType(d)).kind != DTypeKind::unsigned_int && info(DType(d)).kind != DTypeKind::boolean)
+                continue;
+            if (long_ones && (DType(d) != DType::f32 || ReduceOp(o) == ReduceOp::product))
                 continue;
             if (covering && DType(d) != DType::f32 && DType(d) != DType::bf16 && DType(d) != DType::c128 &&
                 DType(d) != DType::u8)
@@ -310,10 +318,11 @@ std::vector<Case> cases_of(const Row& row, int n, bool covering) {
     return cases;
 }
 
-void run_row(const Row& row, RankOptions options, bool covering, const std::vector<int>& sizes = {1, 2, 3, 5, 8}) {
+void run_row(const Row& row, RankOptions options, bool covering, const std::vector<int>& sizes = {1, 2, 3, 5, 8},
+             const std::vector<int64_t>& counts = {}) {
     options.algorithm = row.name;
     for (int n : sizes) {
-        std::vector<Case> cases = cases_of(row, n, covering);
+        std::vector<Case> cases = cases_of(row, n, covering, counts);
         std::mutex mutex;
         std::string first_error;
         run_ranks(
@@ -396,7 +405,8 @@ TEST_CASE("tcp: every algorithm between hosts gives the reference's bits for eve
 }
 
 /// The collectives of a group on islands, whatever runs them there.
-void run_islands(const std::vector<std::string>& islands, bool covering, int64_t piece_bytes = 0) {
+void run_islands(const std::vector<std::string>& islands, bool covering, int64_t piece_bytes = 0,
+                 const std::vector<int64_t>& counts = {}) {
     for (Collective kind :
          {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all,
           Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter, Collective::barrier}) {
@@ -404,21 +414,35 @@ void run_islands(const std::vector<std::string>& islands, bool covering, int64_t
         RankOptions options;
         options.islands = islands;
         options.piece_bytes = piece_bytes;
-        run_row({"", kind, false, false}, options, covering, {int(islands.size())});
+        run_row({"", kind, false, false}, options, covering, {int(islands.size())}, counts);
     }
 }
 
+/// One host after the other, and mixed; few on one and many on another; alone beside several.
+const std::vector<std::vector<std::string>> kIslands = {
+    {"a", "b", "b"},
+    {"a", "a", "a", "b"},
+    {"a", "b", "a", "b"},
+    {"a", "b", "c", "c"},
+    {"a", "b", "a", "b", "a"},
+    {"c", "a", "b", "b", "a", "b", "b"},
+    {"a", "a", "a", "b", "b", "b", "c", "c", "c"},
+};
+
 TEST_CASE("two levels: even hosts, uneven hosts, and ranks that do not follow each other") {
     run_islands({"a", "a", "b", "b"}, false);
-    run_islands({"a", "b", "b"}, true);
-    run_islands({"a", "b", "a", "b", "a"}, true);
-    run_islands({"a", "a", "a", "b", "b", "b", "c", "c", "c"}, true);
+    for (const auto& islands : kIslands) run_islands(islands, true);
 }
 
 TEST_CASE("two levels: in many chunks, still the reference's bits") {
     run_islands({"a", "a", "b", "b"}, true, 64);
-    run_islands({"a", "b", "a", "b", "a"}, true, 64);
-    run_islands({"a", "b", "b"}, true, 64); // a rank without peers on its host
+    for (const auto& islands : kIslands) run_islands(islands, true, 64);
+}
+
+TEST_CASE("two levels: long enough for every lane") {
+    const std::vector<int64_t> counts = {20011, 40009, 30000, 30001};
+    for (const auto& islands : kIslands) run_islands(islands, true, 0, counts);
+    run_islands({"a", "a", "b", "b"}, true, 0, counts);
 }
 
 TEST_CASE("tcp: in many small pieces, still the reference's bits") {
