@@ -46,7 +46,7 @@ Status Communicator::create(Node& node, const CommunicatorConfig& config, Bootst
         return Status(Code::invalid_argument, "rank " + std::to_string(config.rank) + " is outside a group of " +
                                                   std::to_string(config.world_size) + " ranks");
     if (!config.algorithm.empty() && find_algorithm(config.algorithm.c_str()) == nullptr &&
-        find_wire_algorithm(config.algorithm.c_str()) == nullptr)
+        find_wire_algorithm(config.algorithm.c_str()) == nullptr && config.algorithm != TwoLevel::kName)
         return Status(Code::invalid_argument, "no algorithm is named '" + config.algorithm + "'");
     auto& local = static_cast<LocalNode&>(node);
     if (config.transports != std::vector<std::string>{"tcp"})
@@ -100,6 +100,7 @@ CommunicatorImpl::CommunicatorImpl(LocalNode& node, CommunicatorConfig config, s
       timeout_ns_(config_.timeout_ns) {
     planner_.forced = config_.algorithm.empty() ? nullptr : find_algorithm(config_.algorithm.c_str());
     planner_.deterministic = config_.deterministic;
+    planner_.two_levels = config_.algorithm == TwoLevel::kName;
     planner_.stage_store = staging_store(node.config().streaming_stores);
     if (config_.piece_bytes > 0) {
         planner_.wire_piece_bytes = config_.piece_bytes;

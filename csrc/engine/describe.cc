@@ -153,12 +153,19 @@ std::string CommunicatorImpl::describe_wire_plan(const Call& call) const {
     if (two == nullptr || (forced != nullptr && forced->kind == call.kind) ||
         !two->applies(call, config_.deterministic))
         return describe_level(call, config_.world_size, profile_.flat);
-    Call between = call; // what a rank of each host does with its counterparts on the others
+    WirePlanner flat, lanes;
+    flat.set_profile(profile_.flat);
+    lanes.set_profile(profile_.lanes);
+    const bool exchange = call.kind == Collective::all_to_all;
+    const std::string predicted =
+        exchange ? ": " + time_text(two->predict_exchange_ns(call, planner_, lanes)) + " predicted" : "";
+    if (!two->pays(call, planner_, flat, lanes))
+        return "\n    two levels" + predicted + "; one level is faster, as" +
+               describe_level(call, config_.world_size, profile_.flat);
+    Call between = exchange ? two->message_of(call) : call; // what a rank of each host does with those of the others
     if (call.kind == Collective::all_reduce)
         between.in.count = between.out.count = largest_share(call.in.count, two->layout().lanes, 64);
-    if (call.kind == Collective::all_to_all)
-        between.in.count = between.out.count = call.in.count * two->layout().lanes;
-    return "\n  * two levels: in shared memory on each of " + std::to_string(two->layout().hosts()) +
+    return "\n  * two levels" + predicted + ": in shared memory on each of " + std::to_string(two->layout().hosts()) +
            " hosts, and between them, " + std::to_string(two->layout().lanes) + " at a time, as" +
            describe_level(between, two->layout().hosts(), profile_.lanes);
 }

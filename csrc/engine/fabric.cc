@@ -38,14 +38,31 @@ Status Fabric::wire_peer_trouble(bool waiting, int* culprit) {
     COLLECTIVES_RETURN_IF_ERROR(wire_known_failure(culprit)); // first: that a part of the group is left follows from it
     if (two_level_ != nullptr)
         COLLECTIVES_RETURN_IF_ERROR(two_level_->peer_trouble(waiting && layered_, culprit));
+    if (layered_ && two_level_->active())
+        COLLECTIVES_RETURN_IF_ERROR(other_levels(culprit));
     return wire_->peer_trouble(culprit);
+}
+
+bool Fabric::takes_two_levels(const Call& call, const PlannerConfig& config) const {
+    return two_level_->applies(call, deterministic_) &&
+           two_level_->pays(call, config, wire_operation_->planner(), two_level_->planner());
+}
+
+/// A rank that runs on one level what runs on two here makes another call: nobody would answer it.
+Status Fabric::other_levels(int* culprit) const {
+    wire::FrameHeader shown;
+    const int q = wire_->runs_here(two_level_->sequence(), &shown);
+    if (q < 0)
+        return {};
+    *culprit = q;
+    return WireOperation::differs(*wire_, two_level_->label(), q, shown);
 }
 
 void Fabric::wire_begin(const Call& call, const PlannerConfig& config, uint64_t sequence, int64_t timeout_ns) {
     int64_t deadline = deadline_after(monotonic_ns(), timeout_ns);
     Label label = label_of(call, wire_->rank(), wire_->size(), sequence);
     bool forced = config.wire_forced != nullptr || (forced_ != nullptr && forced_->kind == call.kind);
-    layered_ = two_level_ != nullptr && (config.lanes_only || (!forced && two_level_->applies(call, deterministic_)));
+    layered_ = two_level_ != nullptr && (config.lanes_only || (!forced && takes_two_levels(call, config)));
     if (layered_ && config.lanes_only)
         return two_level_->begin_on_lanes(call, config, deadline, label);
     if (layered_)

@@ -68,6 +68,8 @@ class Fabric {
     int wire_dead_member() const;
     Status wire_known_failure(int* culprit) const;
     Status wire_peer_trouble(bool waiting, int* culprit);
+    Status other_levels(int* culprit) const;
+    bool takes_two_levels(const Call& call, const PlannerConfig& config) const;
     void wire_begin(const Call& call, const PlannerConfig& config, uint64_t sequence, int64_t timeout_ns);
     Operation::State wire_advance() { return layered_ ? two_level_->advance() : wire_operation_->advance(); }
     uint64_t wire_mark() const { return wire_operation_->mark() + (two_level_ ? two_level_->mark() : 0); }

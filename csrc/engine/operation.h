@@ -27,6 +27,7 @@ struct PlannerConfig {
     int64_t chunk_bytes = 4 << 20;              // of two levels: within the host while another is between hosts
     int64_t streaming_from_bytes = 4 << 20;     // from here the user's output is written past the caches
     bool deterministic = false;                 // sums in the order of the ranks
+    bool two_levels = false;                    // wherever they apply, whatever they are predicted to take
     const WireAlgorithm* wire_forced = nullptr; // to measure: this one between hosts,
     bool lanes_only = false;                    // between the ranks of equal place on all hosts, every lane for itself
 };

@@ -16,8 +16,8 @@ bool half_width(DType dtype) { return info(dtype).kind == DTypeKind::half_float;
 TwoLevel::TwoLevel(HostLayout layout, int rank, std::unique_ptr<Group> local,
                    std::vector<std::unique_ptr<WireGroup>> lanes)
     : layout_(std::move(layout)), rank_(rank), host_(layout_.host_of[size_t(rank)]),
-      place_(layout_.place_of[size_t(rank)]), most_block_bytes_(most_block_bytes()), local_(std::move(local)),
-      local_operation_(*local_), tracks_(lanes.size() + 1), offsets_(layout_.host_of.size()) {
+      place_(layout_.place_of[size_t(rank)]), most_carried_(most_carried()), most_sources_(most_sources()),
+      local_(std::move(local)), local_operation_(*local_), tracks_(lanes.size() + 1), offsets_(layout_.host_of.size()) {
     int number = layout_.first_lane(host_, place_);
     for (auto& group : lanes) {
         auto operation = std::make_unique<WireOperation>(*group);

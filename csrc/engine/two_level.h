@@ -19,6 +19,7 @@
 #include "engine/host_layout.h"
 #include "engine/operation.h"
 #include "engine/wire_operation.h"
+#include "engine/wire_planner.h"
 
 namespace collectives {
 
@@ -29,6 +30,12 @@ class TwoLevel {
 
     /// Whether it can run this call. A pure function of what all ranks know alike.
     bool applies(const Call& call, bool deterministic) const;
+    /// Whether it should: of all_to_all, whether two levels are predicted to be faster than one (`flat`), the others always.
+    bool pays(const Call& call, const PlannerConfig& config, WirePlanner& flat, WirePlanner& lanes) const;
+    double predict_exchange_ns(const Call& call, const PlannerConfig& config, WirePlanner& lanes) const;
+    WirePlanner& planner() { return lanes_.front().operation->planner(); }
+    /// The largest message that a lane carries of such an all_to_all.
+    Call message_of(const Call& call) const;
 
     void begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label);
     /// To measure: the call, of every lane alone.
@@ -39,6 +46,7 @@ class TwoLevel {
     bool active() const { return left_ > 0; }
     void abandon();
     const Call& call() const { return *call_; }
+    const Label& label() const { return label_; }
     uint64_t sequence() const { return label_.sequence; }
     const Status& failure() const { return failure_; }
     int culprit() const { return culprit_; }
@@ -55,8 +63,12 @@ class TwoLevel {
     void publish_failure(Code code, int culprit, const std::string& text);
     Status known_failure(int* culprit) const;
 
+    static constexpr const char* kName = "two_levels"; // an algorithm by this name: wherever it applies
+
     static constexpr int64_t kScratchBytes = 4 << 20;         // the most that a call's stages put between the levels,
     static constexpr int64_t kExchangeScratchBytes = 1 << 20; // and those of an all_to_all
+    /// Larger messages of an all_to_all are copied for longer than they save (measured, docs/algorithms.md).
+    static constexpr int64_t kMostMessageBytes = 32 << 10;
 
   private:
     static constexpr int kWithin = 0; // the track within the host; lane i of this rank is track i + 1
@@ -122,7 +134,8 @@ class TwoLevel {
 
     void plan_all_to_all(); // two_level_all_to_all.cc
     bool exchanges(const Call& call) const;
-    int64_t most_block_bytes() const;
+    int64_t most_carried() const;
+    int64_t most_sources() const;
     int64_t blocks_between(int source, int carrier) const;
     void pack_blocks(uint8_t* packed);
     void exchange_here(uint8_t* packed, uint8_t* received);
@@ -156,7 +169,7 @@ class TwoLevel {
 
     const HostLayout layout_;
     const int rank_, host_, place_;
-    const int64_t most_block_bytes_; // of an all_to_all
+    const int64_t most_carried_, most_sources_; // blocks of an all_to_all: of a rank on its way, and in a message
     std::unique_ptr<Group> local_;
     Operation local_operation_;
     std::vector<Lane> lanes_; // of this rank

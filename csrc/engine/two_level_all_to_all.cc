@@ -11,25 +11,69 @@
 namespace collectives {
 namespace {
 
+/// Of the algorithms of one level.
+double fastest_ns(WirePlanner& planner, const Shape& shape) {
+    double least = 0;
+    for (const WireCandidate& each : planner.candidates(shape))
+        if (each.row->applies(shape) && (least == 0 || each.ns < least))
+            least = each.ns;
+    return least;
+}
+
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 } // namespace
 
-/// Whether blocks of this size go on two levels. With splits a rank knows its own counts alone, and not those of the others
-/// of its host, whose blocks it would carry.
+/// With splits a rank knows its own counts alone, and not those of the others of its host, whose blocks it would carry. Without,
+/// what any rank has between the levels must fit.
 bool TwoLevel::exchanges(const Call& call) const {
     if (call.in.counts != nullptr || call.out.counts != nullptr)
         return false;
     const int64_t block_bytes = call.in.count * int64_t(size_of(call.dtype));
-    return block_bytes <= most_block_bytes_;
+    return block_bytes <= (kExchangeScratchBytes - 4 * 64) / (2 * layout_.world_size() + 2 * most_carried_);
 }
 
-/// The largest blocks for which what any rank has between the levels fits.
-int64_t TwoLevel::most_block_bytes() const {
-    int64_t most_carried = 0;
+int64_t TwoLevel::most_carried() const {
+    int most = 0;
     for (int h = 0; h < layout_.hosts(); ++h)
-        for (int p = 0; p < layout_.size(h); ++p) most_carried = std::max<int64_t>(most_carried, layout_.carried(h, p));
-    return (kExchangeScratchBytes - 4 * 64) / (2 * layout_.world_size() + 2 * most_carried);
+        for (int p = 0; p < layout_.size(h); ++p) most = std::max(most, layout_.carried(h, p));
+    return most;
+}
+
+int64_t TwoLevel::most_sources() const {
+    int64_t most = 0;
+    for (int h = 0; h < layout_.hosts(); ++h)
+        for (int g = 0; g < layout_.hosts(); ++g)
+            for (int lane = 0; lane < layout_.lanes; ++lane) most = std::max(most, layout_.sources(h, g, lane).count);
+    return most;
+}
+
+Call TwoLevel::message_of(const Call& call) const {
+    Call message = call;
+    message.in.count = message.out.count = call.in.count * most_sources_;
+    return message;
+}
+
+/// The messages of the lanes of the rank that drives the most, the copies of what a rank has between the levels, and two more
+/// operations: the one within the host, and the waiting for it.
+double TwoLevel::predict_exchange_ns(const Call& call, const PlannerConfig& config, WirePlanner& lanes) const {
+    constexpr double kCopies = 6; // to pack, stage, take, sort, pass on or receive, and place
+    const LinkCosts& costs = lanes.profile().costs;
+    const Shape message = wire_shape_of(message_of(call), 0, layout_.hosts(), config);
+    const double bytes = double(call.in.count * int64_t(size_of(call.dtype)) * layout_.world_size());
+    return layout_.most_lanes_of_a_rank() * fastest_ns(lanes, message) + kCopies * bytes * costs.copy_byte_ns +
+           2 * costs.call_ns;
+}
+
+bool TwoLevel::pays(const Call& call, const PlannerConfig& config, WirePlanner& flat, WirePlanner& lanes) const {
+    if (call.kind != Collective::all_to_all || config.two_levels)
+        return true; // fewer bytes on the links; or forced
+    if (message_of(call).in.count * int64_t(size_of(call.dtype)) > kMostMessageBytes)
+        return false;
+    if (layout_.world_size() > WirePlanner::kMostPredicted)
+        return true; // too many to predict, for whom fewer frames matter the most
+    const double one = fastest_ns(flat, wire_shape_of(call, 0, layout_.world_size(), config));
+    return predict_exchange_ns(call, config, lanes) < one;
 }
 
 void TwoLevel::plan_all_to_all() {

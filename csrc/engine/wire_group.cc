@@ -111,17 +111,36 @@ int WireGroup::rank_of(const TcpLink& link, const wire::FrameHeader& header) con
     return header.source < members_.size() && members_[header.source].link == &link ? int(header.source) : -1;
 }
 
+void WireGroup::has_shown(WireMember& member, const wire::FrameHeader& header) {
+    if (header.sequence <= member.begun)
+        return;
+    member.begun = header.sequence;
+    member.shown = header;
+}
+
+int WireGroup::runs_here(uint64_t call_number, wire::FrameHeader* shown) {
+    std::lock_guard<std::mutex> lock(hub_.mesh().mutex());
+    for (int q = 0; q < size() && operation_ != nullptr; ++q) {
+        const WireMember& m = members_[size_t(q)];
+        if (m.begun <= operation_->sequence() || !WireOperation::is_call(m.shown, call_number))
+            continue;
+        *shown = m.shown;
+        return q;
+    }
+    return -1;
+}
+
 Landing WireGroup::land(int q, const wire::FrameHeader& header) {
     WireMember& m = members_[size_t(q)];
     if (operation_ != nullptr && operation_->active() && header.sequence == operation_->sequence()) {
         if (m.begun < header.sequence) {
-            m.begun = header.sequence;
+            has_shown(m, header);
             operation_->has_begun(q);
         }
         hub_.moved(this);
         return operation_->land(q, header);
     }
-    m.begun = std::max(m.begun, header.sequence);
+    has_shown(m, header);
     if (operation_ != nullptr && header.sequence <= operation_->sequence())
         return {Landing::discard, nullptr}; // of an operation that was given up
     if (header.length > uint64_t(kEagerBytes))
@@ -150,7 +169,7 @@ void WireGroup::landed(int q, const wire::FrameHeader& header, uint8_t* data) {
 void WireGroup::take_unknown(EarlyFrame frame) {
     if (frame.header.kind != wire::FrameKind::data)
         return notice(frame.rank, frame.header, frame.payload.data());
-    members_[size_t(frame.rank)].begun = std::max(members_[size_t(frame.rank)].begun, frame.header.sequence);
+    has_shown(members_[size_t(frame.rank)], frame.header);
     if (operation_ == nullptr || !operation_->active() || frame.header.sequence != operation_->sequence()) {
         early_.push_back(std::move(frame));
         return;
@@ -184,7 +203,7 @@ void WireGroup::notice(int q, const wire::FrameHeader& header, const uint8_t* pa
     switch (header.kind) {
     case wire::FrameKind::begun:
         if (m.begun < header.sequence) {
-            m.begun = header.sequence;
+            has_shown(m, header);
             if (operation_ != nullptr && operation_->active())
                 operation_->has_begun(q);
         }

@@ -25,7 +25,8 @@ struct WireMember {
     std::string host;
     int64_t pid = 0;
     uint64_t begun = 0; // the latest operation that it says it has begun
-    uint64_t told = 0;  // the latest that we told it of
+    wire::FrameHeader shown;
+    uint64_t told = 0; // the latest that we told it of
     Code failure = Code::ok;
     int culprit = -1;
     std::string failure_text;
@@ -75,11 +76,17 @@ class WireGroup {
     void landed(int q, const wire::FrameHeader& header, uint8_t* data);
     void notice(int q, const wire::FrameHeader& header, const uint8_t* payload);
 
+    /// A peer that runs the communicator's call of this number as an operation of this group, which this rank does not; what it
+    /// shows of the call. -1: none. Takes the lock.
+    int runs_here(uint64_t call_number, wire::FrameHeader* shown);
+
     void set_operation(WireOperation* operation) { operation_ = operation; }
     /// The frames of an operation that came before it began. Taken out.
     std::vector<EarlyFrame> take_early(uint64_t sequence);
 
   private:
+    static void has_shown(WireMember& member, const wire::FrameHeader& header);
+
     WireHub& hub_;
     const int rank_;
     const std::string name_;

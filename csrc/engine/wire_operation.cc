@@ -18,13 +18,17 @@ bool reduces(Collective kind) {
     return kind == Collective::all_reduce || kind == Collective::reduce || kind == Collective::reduce_scatter;
 }
 
-constexpr uint64_t kSplitsGiven = uint64_t(1) << 48, kEvenOnly = uint64_t(1) << 49; // above these: nothing
+constexpr uint64_t kSplitsGiven = uint64_t(1) << 48, kEvenOnly = uint64_t(1) << 49;
+
+constexpr int kCallNumberShift = 50; // the rest: the low bits of the call's number
 
 bool splits_given(const Call& call) { return call.in.counts != nullptr || call.out.counts != nullptr; }
 
-uint64_t what_of(const Call& call, bool even_only) {
-    return uint64_t(call.kind) | uint64_t(call.dtype) << 8 | uint64_t(call.op) << 16 |
-           uint64_t(uint16_t(call.root)) << 24 | (splits_given(call) ? kSplitsGiven : 0) | (even_only ? kEvenOnly : 0);
+uint64_t what_of(const Label& label, bool even_only) {
+    const Call& call = *label.call;
+    return label.sequence << kCallNumberShift | uint64_t(call.kind) | uint64_t(call.dtype) << 8 |
+           uint64_t(call.op) << 16 | uint64_t(uint16_t(call.root)) << 24 | (splits_given(call) ? kSplitsGiven : 0) |
+           (even_only ? kEvenOnly : 0);
 }
 
 /// What a header says was called, in words.
@@ -197,7 +201,8 @@ wire::FrameHeader WireOperation::header_for(wire::FrameKind kind) const {
     header.group = group_.id();
     header.sequence = sequence_;
     header.fingerprint = fingerprint_;
-    header.what = what_of(*label_.call, current_->algorithm->even_only);
+    header.what = what_of(label_, current_->algorithm->even_only);
+    header.count = label_.count;
     header.source = uint32_t(group_.rank());
     return header;
 }
@@ -369,12 +374,29 @@ void WireOperation::disagree(int q, const wire::FrameHeader& header) {
                                                ", which expects another number; the splits of "
                                                "sender and receiver must agree"),
                     q);
-    std::string mine = describe(*label_.call, label_.rank), theirs = called(header);
-    std::string detail = "call #" + std::to_string(label_.sequence) + " is " + mine + " on " + me + " but " + theirs +
-                         " on " + group_.name_of(q);
-    fail(Status(Code::mismatch, "ranks of group '" + group_.name() + "' called different operations: " + detail +
-                                    "; every rank must make the same calls in the same order"),
-         q);
+    fail(differs(group_, label_, q, header), q);
+}
+
+bool WireOperation::is_call(const wire::FrameHeader& header, uint64_t call_number) {
+    return header.what >> kCallNumberShift == call_number << kCallNumberShift >> kCallNumberShift;
+}
+
+Status WireOperation::differs(const WireGroup& group, const Label& label, int q, const wire::FrameHeader& header) {
+    const std::string me = group.name_of(group.rank()), peer = group.name_of(q);
+    std::string mine = describe(*label.call, label.rank), theirs = called(header), hint;
+    const bool all_to_all =
+        label.call->kind == Collective::all_to_all && Collective(header.what & 0xff) == Collective::all_to_all;
+    if (all_to_all) { // splits are no part of what all must have alike, but whether there are any is
+        const bool given = splits_given(*label.call), given_there = (header.what & kSplitsGiven) != 0;
+        mine += given ? " with splits" : " without splits";
+        theirs += given_there ? " with splits" : " without splits";
+        hint = given != given_there ? "; where one rank gives splits, all must"
+                                    : "; without splits all ranks' blocks must have the same size";
+    }
+    return Status(Code::mismatch,
+                  "ranks of group '" + group.name() + "' called different operations: call #" +
+                      std::to_string(label.sequence) + " is " + mine + " on " + me + " but " + theirs + " on " + peer +
+                      (hint.empty() ? "; every rank must make the same calls in the same order" : hint));
 }
 
 /// One of the two runs an algorithm that wants all blocks to be alike.

@@ -32,6 +32,10 @@ class WireOperation final : public FrameOwner {
     const Call& call() const { return *call_; }
     uint64_t sequence() const { return sequence_; }
     const Label& label() const { return label_; }
+    /// Whether a frame belongs to the communicator's call of this number, as far as it says.
+    static bool is_call(const wire::FrameHeader& header, uint64_t call_number);
+    /// What a rank is told whose call is another than the one that a frame of rank q shows.
+    static Status differs(const WireGroup& group, const Label& mine, int q, const wire::FrameHeader& theirs);
     /// Grows with every action that ends. Any thread.
     uint64_t mark() const { return mark_.load(std::memory_order_relaxed); }
 

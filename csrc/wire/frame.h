@@ -36,7 +36,7 @@ struct FrameHeader {
     uint64_t group = 0;       // the group's number, the same on all its ranks
     uint64_t sequence = 0;    // of the operation
     uint64_t fingerprint = 0; // of all calls of the group up to this one
-    uint64_t what = 0;        // what was called: collective, dtype, reduce operation, root (engine/group_record.h)
+    uint64_t what = 0;        // what was called: collective, dtype, reduce operation, root (engine/wire_operation.cc)
     int64_t count = 0;        // elements of its largest block
     uint32_t slot = 0;
     uint32_t source = 0; // the sender's rank in the group

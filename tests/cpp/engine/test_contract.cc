@@ -320,7 +320,8 @@ std::vector<Case> cases_of(const Row& row, int n, bool covering, std::vector<int
 
 void run_row(const Row& row, RankOptions options, bool covering, const std::vector<int>& sizes = {1, 2, 3, 5, 8},
              const std::vector<int64_t>& counts = {}) {
-    options.algorithm = row.name;
+    if (row.name[0] != 0)
+        options.algorithm = row.name;
     for (int n : sizes) {
         std::vector<Case> cases = cases_of(row, n, covering, counts);
         std::mutex mutex;
@@ -413,6 +414,7 @@ void run_islands(const std::vector<std::string>& islands, bool covering, int64_t
         CAPTURE(collective_name(kind));
         RankOptions options;
         options.islands = islands;
+        options.algorithm = "two_levels"; // also where they are predicted to take longer than one
         options.piece_bytes = piece_bytes;
         run_row({"", kind, false, false}, options, covering, {int(islands.size())}, counts);
     }
