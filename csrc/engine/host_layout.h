@@ -2,7 +2,7 @@
 // hosts' names, the same on all ranks. Private to the engine; the tests ask it directly.
 //
 // There are as many lanes as the largest host has ranks. A lane has one rank on every host, which drives it there: on the
-// largest hosts each rank drives one, on smaller ones some drive several that follow each other. So all ranks of all hosts
+// largest hosts each rank drives one, on smaller ones some drive several that follow each other, in turn. So all ranks of all hosts
 // work on the link, whatever their numbers.
 #pragma once
 

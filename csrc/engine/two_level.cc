@@ -17,7 +17,7 @@ TwoLevel::TwoLevel(HostLayout layout, int rank, std::unique_ptr<Group> local,
                    std::vector<std::unique_ptr<WireGroup>> lanes)
     : layout_(std::move(layout)), rank_(rank), host_(layout_.host_of[size_t(rank)]),
       place_(layout_.place_of[size_t(rank)]), most_carried_(most_carried()), most_sources_(most_sources()),
-      local_(std::move(local)), local_operation_(*local_), tracks_(lanes.size() + 1), offsets_(layout_.host_of.size()) {
+      local_(std::move(local)), local_operation_(*local_), offsets_(layout_.host_of.size()) {
     int number = layout_.first_lane(host_, place_);
     for (auto& group : lanes) {
         auto operation = std::make_unique<WireOperation>(*group);
@@ -68,6 +68,12 @@ TwoLevel::Stage& TwoLevel::add_call(int track, Collective kind, Range after) {
     return stage;
 }
 
+TwoLevel::Stage& TwoLevel::add_on_lane(int own_lane, Collective kind, Range after) {
+    Stage& stage = add_call(kBetween, kind, after);
+    stage.lane = own_lane;
+    return stage;
+}
+
 TwoLevel::Stage& TwoLevel::add_copies(Range after) {
     Stage& stage = add(kWithin, after);
     stage.copies = true;
@@ -115,7 +121,7 @@ void TwoLevel::start_planning(const Call& call, const PlannerConfig& config, int
     label_ = label;
     deadline_ns_ = deadline_ns;
     n_stages_ = left_ = 0;
-    std::fill(tracks_.begin(), tracks_.end(), Track{});
+    tracks_[kWithin] = tracks_[kBetween] = Track{};
 }
 
 void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
@@ -132,7 +138,7 @@ void TwoLevel::begin(const Call& call, const PlannerConfig& config, int64_t dead
 
 void TwoLevel::begin_on_lanes(const Call& call, const PlannerConfig& config, int64_t deadline_ns, const Label& label) {
     start_planning(call, config, deadline_ns, label);
-    for (int i = 0; i < own_lanes(); ++i) add(i + 1).call = call;
+    for (int i = 0; i < own_lanes(); ++i) add_on_lane(i, call.kind).call = call;
 }
 
 // ---- going through them ----
@@ -161,14 +167,14 @@ bool TwoLevel::begin_stage(Stage& stage) {
         local_operation_.begin(stage.call, config_, label_.sequence, &label_);
         return true;
     }
-    Lane& lane = lanes_[size_t(stage.track - 1)];
+    Lane& lane = lanes_[size_t(stage.lane)];
     lane.operation->begin(stage.call, config_, nullptr, ++lane.sequence, deadline_ns_, label_, stage.divisor);
     return true;
 }
 
 /// Goes through the stages of one track as far as it can without waiting.
 Operation::State TwoLevel::advance(int number) {
-    Track& track = tracks_[size_t(number)];
+    Track& track = tracks_[number];
     for (; track.next < n_stages_; ++track.next) {
         Stage& stage = stages_[size_t(track.next)];
         if (stage.track != number)
@@ -180,7 +186,7 @@ Operation::State TwoLevel::advance(int number) {
             track.begun = begin_stage(stage);
         }
         if (track.begun) {
-            Operation::State state = number == kWithin ? local_operation_.advance() : operation_of(number).advance();
+            Operation::State state = number == kWithin ? local_operation_.advance() : current().advance();
             if (state == Operation::State::failed)
                 return fail(number);
             if (state != Operation::State::done)
@@ -194,33 +200,29 @@ Operation::State TwoLevel::advance(int number) {
     return Operation::State::done;
 }
 
-/// Again as long as a stage ends, which others may wait for, and while a lane moves frames of one that was asked before it.
+/// Again as long as a stage ends, which others may wait for.
 Operation::State TwoLevel::advance() {
-    auto moved = [&] { return own_lanes() > 1 ? mark() : finished_; };
-    for (uint64_t before = moved() - 1; before != moved() && left_ > 0;) {
-        before = moved();
-        for (int track = 0; track <= own_lanes(); ++track)
+    for (uint64_t before = finished_ - 1; before != finished_ && left_ > 0;) {
+        before = finished_;
+        for (int track : {kWithin, kBetween})
             if (advance(track) == Operation::State::failed)
                 return Operation::State::failed;
     }
     return left_ == 0 ? Operation::State::done : Operation::State::blocked;
 }
 
-/// The group's rank that a member of the track's group is.
-int TwoLevel::rank_on(int track, int member) const {
-    return track == kWithin ? rank_of_local(member) : layout_.rank_at(member, lane_of(track - 1));
-}
-
-/// The operation of this track has failed; those of the others are given up.
+/// The operation of this track has failed; that of the other is given up.
 Operation::State TwoLevel::fail(int track) {
-    failure_ = track == kWithin ? local_operation_.failure() : operation_of(track).failure();
-    const int q = track == kWithin ? local_operation_.culprit() : operation_of(track).culprit();
-    culprit_ = q < 0 ? -1 : rank_on(track, q);
+    failure_ = track == kWithin ? local_operation_.failure() : current().failure();
+    const int q = track == kWithin ? local_operation_.culprit() : current().culprit();
+    culprit_ = q < 0              ? -1
+               : track == kWithin ? rank_of_local(q)
+                                  : rank_on(stages_[size_t(tracks_[kBetween].next)].lane, q);
     failed_within_ = track == kWithin;
     if (failed_within_ && call_->kind == Collective::all_to_all && failure_.code() == Code::mismatch &&
         place_of_mismatch() < 0)
         failure_ = blocks_differ(q);
-    tracks_[size_t(track)].begun = false;
+    tracks_[track].begun = false;
     abandon();
     return Operation::State::failed;
 }
@@ -236,22 +238,19 @@ Status TwoLevel::blocks_differ(int place) const {
 void TwoLevel::abandon() {
     if (in_progress(kWithin))
         local_operation_.abandon();
-    for (int track = 1; track <= own_lanes(); ++track)
-        if (in_progress(track))
-            operation_of(track).abandon();
+    if (in_progress(kBetween))
+        current().abandon();
     left_ = 0;
 }
 
-/// Those that the lanes wait for, which the others of this host wait for too; else those of this host.
+/// Those that the lane waits for, which the others of this host wait for too; else those of this host.
 std::vector<int> TwoLevel::missing_ranks() {
     std::vector<int> ranks;
-    for (int track = 1; track <= own_lanes(); ++track)
-        if (in_progress(track))
-            for (int q : operation_of(track).missing_ranks()) ranks.push_back(rank_on(track, q));
+    if (in_progress(kBetween))
+        for (int q : current().missing_ranks())
+            ranks.push_back(rank_on(stages_[size_t(tracks_[kBetween].next)].lane, q));
     if (ranks.empty() && in_progress(kWithin))
         for (int q : local_operation_.missing_ranks()) ranks.push_back(rank_of_local(q));
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end()); // one that drives several lanes
     return ranks;
 }
 
@@ -266,10 +265,10 @@ Status TwoLevel::peer_trouble(bool waiting, int* culprit) {
     int q = -1;
     Status status = local_->peer_trouble(within ? local_operation_.awaited_phase() : 0, &q);
     *culprit = q < 0 ? -1 : rank_of_local(q);
-    for (int track = 1; status.ok() && track <= own_lanes(); ++track) {
+    for (int i = 0; status.ok() && i < own_lanes(); ++i) {
         q = -1;
-        status = lanes_[size_t(track - 1)].group->peer_trouble(&q);
-        *culprit = status.ok() || q < 0 ? -1 : rank_on(track, q);
+        status = lanes_[size_t(i)].group->peer_trouble(&q);
+        *culprit = status.ok() || q < 0 ? -1 : rank_on(i, q);
     }
     return status;
 }

@@ -3,8 +3,10 @@
 // drive its link together. Private to the engine; the face is that of Operation.
 //
 // Large calls go in chunks: while one is between the hosts, the next is summed within the host, and the last one is spread
-// there, so that the link is never idle. The host and each lane of this rank are tracks, whose stages have an order that is
-// the same on all of the track's ranks, and go one after the other; a stage may also wait for some of another track.
+// there, so that the link is never idle. Calls within the host are one track, those on the lanes of this rank another: the
+// stages of a track go one after the other, in an order that all ranks agree about; a stage may also wait for some of the other
+// track. A rank that drives several lanes has them in turn, by number: frames of two would lie in each other's way on a
+// connection that both have, and each wait for the other.
 //
 // Sums are taken within each host first, in the order of its ranks, and then in the order of the hosts. That is another
 // association than rank order, so a deterministic group stays on one level; so do half-width floats, whose partial sums
@@ -71,7 +73,7 @@ class TwoLevel {
     static constexpr int64_t kMostMessageBytes = 32 << 10;
 
   private:
-    static constexpr int kWithin = 0; // the track within the host; lane i of this rank is track i + 1
+    static constexpr int kWithin = 0, kBetween = 1; // the tracks
 
     /// Stages that follow each other, by number.
     struct Range {
@@ -79,6 +81,7 @@ class TwoLevel {
     };
     struct Stage {
         int track = kWithin;
+        int lane = 0;        // kBetween: of those of this rank
         bool copies = false; // no call, but copies of blocks of in to those of out
         Range after{};       // the stages of other tracks that must be over before it begins
         bool over = false;
@@ -146,6 +149,7 @@ class TwoLevel {
     // What they are made of.
     Stage& add(int track, Range after = {});
     Stage& add_call(int track, Collective kind, Range after = {});
+    Stage& add_on_lane(int own_lane, Collective kind, Range after = {});
     Stage& add_copies(Range after);
     void drop_last();
     int here() const { return layout_.size(host_); }
@@ -163,9 +167,9 @@ class TwoLevel {
     Operation::State fail(int track);
     Status blocks_differ(int place) const;
     void run_copies(const Stage& stage) const;
-    bool in_progress(int track) const { return active() && tracks_[size_t(track)].begun; }
-    WireOperation& operation_of(int track) const { return *lanes_[size_t(track - 1)].operation; }
-    int rank_on(int track, int member) const;
+    bool in_progress(int track) const { return active() && tracks_[track].begun; }
+    WireOperation& current() const { return *lanes_[size_t(stages_[size_t(tracks_[kBetween].next)].lane)].operation; }
+    int rank_on(int own_lane, int member) const { return layout_.rank_at(member, lane_of(own_lane)); }
 
     const HostLayout layout_;
     const int rank_, host_, place_;
@@ -182,7 +186,7 @@ class TwoLevel {
     int64_t deadline_ns_ = 0;
     std::vector<Stage> stages_; // reused
     int n_stages_ = 0, left_ = 0;
-    std::vector<Track> tracks_;
+    Track tracks_[2];
     std::vector<int64_t> offsets_; // bytes of block starts, of the side that has given counts
     std::vector<int64_t> slots_;   // offsets of what a chunk of reduce_scatter keeps, by host and own lane
     int64_t slot_bytes_ = 0;       // of all of them

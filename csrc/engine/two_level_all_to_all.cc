@@ -154,7 +154,7 @@ TwoLevel::Range TwoLevel::exchange_on_lanes(uint8_t* messages, uint8_t* arrived,
     const int64_t count = call_->in.count;
     const int begin = n_stages_;
     for (int i = 0; i < own_lanes(); ++i) {
-        Stage& cross = add_call(i + 1, Collective::all_to_all, ready);
+        Stage& cross = add_on_lane(i, Collective::all_to_all, ready);
         int64_t goes = 0, comes = 0;
         for (int g = 0; g < layout_.hosts(); ++g) {
             cross.in_counts.push_back(layout_.sources(host_, g, lane_of(i)).count * count);

@@ -19,7 +19,7 @@ uint8_t* start(const Blocks& blocks) {
 void TwoLevel::plan_broadcast() {
     const int64_t n = call_->in.count_of(0), bytes = n * element_bytes(), chunks = chunks_of(bytes);
     const int root_host = layout_.host_of[size_t(call_->root)], root_place = layout_.place_of[size_t(call_->root)];
-    const int only_lane = bytes < HostLayout::kCutBytes ? layout_.first_lane(root_host, root_place) : -1;
+    const int only_lane = bytes < config_.chunk_bytes / 8 ? layout_.first_lane(root_host, root_place) : -1;
     for (int64_t i = 0; i < chunks; ++i) broadcast_chunk(share_of(n, int(i), int(chunks), element_bytes()), only_lane);
 }
 
@@ -47,7 +47,7 @@ void TwoLevel::broadcast_chunk(Share chunk, int only_lane) {
         const Share share = share_of_broadcast(chunk, lane_of(i), only_lane);
         if (share.count == 0)
             continue;
-        Stage& cross = add_call(i + 1, Collective::broadcast, root ? Range{} : here_first);
+        Stage& cross = add_on_lane(i, Collective::broadcast, root ? Range{} : here_first);
         cross.call.root = root_host;
         cross.call.in = Blocks{(root ? in : out) + share.begin * element_bytes(), nullptr, nullptr, share.count};
         cross.call.out = Blocks{out + share.begin * element_bytes(), nullptr, nullptr, share.count};
@@ -112,7 +112,7 @@ void TwoLevel::gather_here() {
 void TwoLevel::gather_on_lane(int own_lane, Chunk chunk) {
     const Blocks& out = call_->out;
     const int lane = lane_of(own_lane);
-    Stage& cross = add_call(own_lane + 1, Collective::all_gather);
+    Stage& cross = add_on_lane(own_lane, Collective::all_gather);
     int64_t all = 0;
     for (int h = 0; h < layout_.hosts(); ++h) {
         const Share p = piece(out, h, lane, chunk);

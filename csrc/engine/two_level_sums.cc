@@ -83,7 +83,7 @@ TwoLevel::Range TwoLevel::cross_chunk(Share chunk, Range summed) {
         if (share.count == 0)
             continue;
         uint8_t* at = start(call_->out) + (chunk.begin + share.begin) * element_bytes();
-        Stage& cross = add_call(i + 1, Collective::all_reduce, summed);
+        Stage& cross = add_on_lane(i, Collective::all_reduce, summed);
         set_last_sum(&cross);
         cross.call.in = cross.call.out = Blocks{at, nullptr, nullptr, share.count};
     }
@@ -195,7 +195,7 @@ TwoLevel::Range TwoLevel::cross_blocks(Chunk chunk, Range summed) {
     const int begin = n_stages_;
     for (int i = 0; i < own_lanes(); ++i) {
         const int lane = lane_of(i);
-        Stage& cross = add_call(i + 1, Collective::reduce_scatter, summed);
+        Stage& cross = add_on_lane(i, Collective::reduce_scatter, summed);
         set_last_sum(&cross);
         int64_t all = 0;
         for (int h = 0; h < layout_.hosts(); ++h) {
