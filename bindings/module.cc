@@ -4,6 +4,7 @@
 #include "bindings/communicator.h"
 #include "bindings/errors.h"
 #include "bindings/process.h"
+#include "bindings/switch_pipeline.h"
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ side of collectives; use the names in `collectives` instead.";
@@ -12,4 +13,5 @@ PYBIND11_MODULE(_core, module) {
     collectives::bind_process(module);
     collectives::bind_communicator(module);
     collectives::bind_c10d(module);
+    collectives::bind_switch(module);
 }

@@ -7,7 +7,7 @@ endif()
 
 Python_add_library(_core MODULE WITH_SOABI ${binding_sources})
 target_include_directories(_core PRIVATE ${PROJECT_SOURCE_DIR})
-target_link_libraries(_core PRIVATE collectives_core collectives_torch)
+target_link_libraries(_core PRIVATE collectives_core collectives_switch collectives_torch)
 # `import torch` comes before `import collectives._core`, so that libtorch is loaded already; the run path only serves
 # tools that open the module by itself.
 set_target_properties(_core PROPERTIES INSTALL_RPATH "$ORIGIN/../torch/lib")

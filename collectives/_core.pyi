@@ -378,6 +378,29 @@ class Options(_C10dBase.Options):
     group_desc: str
     def copy(self) -> Options: ...
 
+class SwitchPipeline:
+    """The software switch without its sockets: what it keeps, and what a packet does to it (docs/protocol.md).
+
+    ``pool_bytes`` is the memory for slots of all jobs. ``lanes`` and ``lane_bits`` other than 0: only packets of that
+    size are served, as by a P4 program that was built for it.
+    """
+
+    def __init__(self, pool_bytes: int = 67108864, lanes: int = 0, lane_bits: int = 0) -> None: ...
+    def admit(self, job: int, incarnation: int, workers: list[tuple[str, int]], slots: int, most_lanes: int) -> None:
+        """Admit a job of these (IP address, UDP port), or its new start with another incarnation.
+
+        Raises
+        ------
+        ValueError
+            With the reason: not 1 to 64 different workers, no slots, the incarnation in use, the pool too small.
+        """
+    def release(self, job: int) -> bool: ...
+    def process(self, source: tuple[str, int], datagram: bytes, now_ns: int = 0) -> tuple[str, int | None, bytes]:
+        """What became of a packet (a name of `counters`), whom to answer (None: all), and the answer (or nothing)."""
+    def counters(self) -> dict[str, int]: ...
+    def waiting(self) -> list[tuple[int, int, int, int, list[int]]]:
+        """Of each job the oldest incomplete epoch: (job, slot, epoch, begun_ns, workers that are missing)."""
+
 class C10dBackend(_C10dBase):
     """The backend of a process group; what torch's base class binds comes from there."""
 
