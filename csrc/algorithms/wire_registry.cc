@@ -11,7 +11,7 @@ const WireAlgorithm* const kWireAlgorithms[] = {
     &kAllReduceExchange,   &kAllReduceDirect,        &kAllReduceDoubling,
     &kAllReduceHalving,    &kAllReduceRing,                           // all_reduce
     &kReduceExchange,      &kReduceDirect,           &kReduceTree,    // reduce
-    &kReduceScatterDirect, &kAllGatherDirect,                         // reduce_scatter, all_gather
+    &kReduceScatterDirect, &kAllGatherDirect,        &kAllGatherRing, // reduce_scatter, all_gather
     &kAllToAllPairwise,    &kAllToAllBruck,                           // all_to_all
     &kBroadcastDirect,     &kBroadcastScatterGather, &kBroadcastTree, // broadcast
     &kGatherDirect,        &kScatterDirect,                           // the rest

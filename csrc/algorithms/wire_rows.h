@@ -43,7 +43,7 @@ inline bool in_place(const Call& call) {
 extern const WireAlgorithm kAllReduceExchange, kAllReduceDirect, kReduceExchange, kReduceDirect;
 extern const WireAlgorithm kAllReduceDoubling, kAllReduceHalving, kAllReduceRing;
 extern const WireAlgorithm kBroadcastTree, kReduceTree;
-extern const WireAlgorithm kReduceScatterDirect, kAllGatherDirect, kAllToAllPairwise, kAllToAllBruck;
+extern const WireAlgorithm kReduceScatterDirect, kAllGatherDirect, kAllGatherRing, kAllToAllPairwise, kAllToAllBruck;
 extern const WireAlgorithm kBroadcastDirect, kBroadcastScatterGather;
 extern const WireAlgorithm kGatherDirect, kScatterDirect, kBarrierDirect;
 
