@@ -1,6 +1,7 @@
 // A model check of the slot protocol: the switch's own controls and a minimal worker (sends e + 1 when it has the result of
-// e; repeats unchanged), over a network that delivers in any order, twice, or not at all. Every state within some steps is
-// visited; in each, no result is wrong, and with a network that has become reliable everybody ends.
+// e; repeats unchanged), over a network that delivers in any order, twice, or not at all, with up to three packets under
+// way (more are lost, as in a full queue). Breadth first, up to a number of states: no result is wrong, and from every 16th
+// state everybody ends once the network has become reliable.
 #include <algorithm>
 #include <deque>
 #include <string>
@@ -93,14 +94,15 @@ bool arrive_at_switch(State& state, Packet p, bool breaks) {
     h.chunk_id = breaks ? 1 : p.epoch;
     wire::encode_packet(h, datagram);
     wire::packet_detail::store<int32_t>(datagram + wire::kPacketHeaderBytes, value(p.from, p.slot, p.epoch));
-    if (breaks) { // takes any epoch for the one of its parity that is under way, or for a new one
+    if (breaks) { // any epoch of its parity goes into the cell that is under way, or begins a new one
         Slot& slot = state.job.slots[p.slot];
         Cell& cell = slot.cells[p.epoch & 1];
-        if (cell.count == kWorkers && cell.epoch != p.epoch)
+        if (cell.count == 0 || (cell.count == kWorkers && cell.epoch != p.epoch)) {
             cell = Cell{};
-        cell.epoch = p.epoch;
-        cell.chunk_id = 1;
-        slot.current = p.epoch;
+            slot.current = p.epoch - 1u;
+        } else {
+            cell.epoch = p.epoch;
+        }
     }
     Visit visit;
     parse(visit, {}, datagram, sizeof datagram);
@@ -169,7 +171,7 @@ Found explore(size_t most_states, bool breaks = false) {
         todo.emplace_back(std::move(state), depth);
     };
     visit(start(), 0);
-    while (!todo.empty() && found.states < most_states && !found.wrong && !found.stuck) {
+    while (!todo.empty() && found.states < most_states && !found.wrong) {
         auto [state, depth] = std::move(todo.front());
         todo.pop_front();
         for (int w = 0; w < kWorkers; ++w) // a worker sends, or sends again
@@ -202,7 +204,8 @@ TEST_CASE("switch model: 2 workers, 2 slots, 3 epochs: no order of losses, copie
     MESSAGE(found.states, " states, to a depth of ", found.depth, " steps");
 }
 
-TEST_CASE("switch model: it finds the error of a switch that goes by the last bit of the epoch") {
+TEST_CASE("switch model: it finds the wrong sum of a switch that goes by the last bit of the epoch") {
     const Found found = explore(150'000, true);
-    CHECK((found.wrong || found.stuck));
+    CHECK(found.wrong); // an old packet, delayed until its cell was free again, was added to new ones
+    MESSAGE("after ", found.states, " states");
 }
