@@ -24,7 +24,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-class P4Error(ValueError):
+class _AtPosition(Exception):
+    """The text of an error begins with its place in the source, whose parts are attributes."""
+
+    def __init__(self, position: Position, message: str) -> None:
+        super().__init__(f"{position}: {message}")
+        self.file = position.file
+        self.line = position.line
+        self.column = position.column
+        self.message = message
+
+
+class P4Error(_AtPosition, ValueError):
     """A P4 source that cannot be run: wrong, or outside the subset.
 
     The text reads ``file:line:column: what is wrong; what to do``.
@@ -37,23 +48,9 @@ class P4Error(ValueError):
         What is wrong, and what to do.
     """
 
-    def __init__(self, position: Position, message: str) -> None:
-        super().__init__(f"{position}: {message}")
-        self.file = position.file
-        self.line = position.line
-        self.column = position.column
-        self.message = message
 
-
-class P4RuntimeError(RuntimeError):
+class P4RuntimeError(_AtPosition, RuntimeError):
     """A packet made the program do what has no defined result: an index out of range, a failed assert.
 
     The text begins with the place in the P4 source. The packet is lost; registers keep what was written before.
     """
-
-    def __init__(self, position: Position, message: str) -> None:
-        super().__init__(f"{position}: {message}")
-        self.file = position.file
-        self.line = position.line
-        self.column = position.column
-        self.message = message

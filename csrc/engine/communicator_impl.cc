@@ -312,7 +312,7 @@ void CommunicatorImpl::abort(const std::string& reason) {
                config_.rank, nullptr);
 }
 
-/// Until the operations of this rank have ended and the others have its messages. On two levels and on one alike.
+/// Waits until the collectives of this rank have ended and its messages have left; fails the group at the deadline.
 Status CommunicatorImpl::drain(int64_t timeout_ns) {
     ProgressEngine::Helping helping(engine_);
     auto left = [this] {
