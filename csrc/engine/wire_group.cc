@@ -51,6 +51,8 @@ Status WireGroup::known_failure(int* culprit) {
         const WireMember& m = members_[size_t(q)];
         if (m.failure == Code::ok || m.failure == Code::closed)
             continue;
+        if (operation_ != nullptr && operation_->active() && m.ended_after >= operation_->sequence())
+            continue; // it failed in a later one: it has sent all that it owed this one, which can end as it ended there
         *culprit = m.culprit;
         const bool same_here = m.failure == Code::mismatch || m.failure == Code::timeout; // of the group, as in Group
         return Status(same_here ? m.failure : Code::peer_failed, name_of(q) + " failed: " + m.failure_text);
@@ -66,7 +68,7 @@ Status WireGroup::peer_trouble(int* culprit) {
     for (int q : operation_->missing_ranks()) {
         const WireMember& m = members_[size_t(q)];
         *culprit = q;
-        if (m.failure == Code::closed && m.closed_after < operation_->sequence())
+        if (m.failure == Code::closed && m.ended_after < operation_->sequence())
             return Status(Code::peer_failed, name_of(q) + " has closed the group");
         if (m.link->left() && m.link->lost()) // all that it sent has been read
             return Status(Code::peer_failed, name_of(q) + " has exited");
@@ -86,8 +88,8 @@ void WireGroup::publish_failure(Code code, int culprit, const std::string& text)
     header.source = uint32_t(rank_);
     header.what = uint64_t(code);
     header.count = culprit;
-    if (operation_ != nullptr) // the last one that it took part in: its data may still be under way
-        header.sequence = operation_->sequence() - (operation_->active() ? 1 : 0);
+    if (operation_ != nullptr) // its data may still be under way
+        header.sequence = operation_->completed();
     header.length = code == Code::closed ? 0 : std::min<uint64_t>(told.size(), wire::kMaxNoticeBytes);
     for (WireMember& m : members_)
         if (m.link != nullptr && !m.link->lost() && (code != Code::closed || m.link->used()))
@@ -211,12 +213,13 @@ void WireGroup::notice(int q, const wire::FrameHeader& header, const uint8_t* pa
     case wire::FrameKind::failed:
         m.failure = Code(header.what & 0xff);
         m.culprit = int(header.count);
+        m.ended_after = header.sequence;
         m.failure_text.assign(reinterpret_cast<const char*>(payload), header.length);
         return;
     case wire::FrameKind::closed:
         if (m.failure == Code::ok) {
             m.failure = Code::closed;
-            m.closed_after = header.sequence;
+            m.ended_after = header.sequence;
         }
         return;
     default: return;

@@ -30,7 +30,7 @@ struct WireMember {
     Code failure = Code::ok;
     int culprit = -1;
     std::string failure_text;
-    uint64_t closed_after = 0; // the last operation that it took part in, if it closed the group
+    uint64_t ended_after = 0; // the last operation that it took part in to its end, if it failed or closed the group
 };
 
 /// Data for an operation that this rank has not begun.

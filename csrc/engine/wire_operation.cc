@@ -445,6 +445,7 @@ Operation::State WireOperation::advance_locked() {
         }
         if (left_ == 0) {
             active_ = false;
+            completed_ = sequence_;
             return Operation::State::done;
         }
         if (!moved)

@@ -31,6 +31,8 @@ class WireOperation final : public FrameOwner {
     std::vector<int> missing_ranks();
     const Call& call() const { return *call_; }
     uint64_t sequence() const { return sequence_; }
+    /// The last one that came to its end without a failure; all that it owed the others has left.
+    uint64_t completed() const { return completed_; }
     const Label& label() const { return label_; }
     /// Whether a frame belongs to the communicator's call of this number, as far as it says.
     static bool is_call(const wire::FrameHeader& header, uint64_t call_number);
@@ -84,7 +86,7 @@ class WireOperation final : public FrameOwner {
     Cached* current_ = nullptr;
     std::vector<std::unique_ptr<Cached>> cache_;
     bool active_ = false;
-    uint64_t sequence_ = 0, fingerprint_ = 0x243f6a8885a308d3ull;
+    uint64_t sequence_ = 0, completed_ = 0, fingerprint_ = 0x243f6a8885a308d3ull;
     int64_t deadline_ns_ = 0;
     Status failure_;
     int culprit_ = -1;
