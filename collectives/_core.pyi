@@ -386,8 +386,18 @@ class SwitchPipeline:
     """
 
     def __init__(self, pool_bytes: int = 67108864, lanes: int = 0, lane_bits: int = 0) -> None: ...
-    def admit(self, job: int, incarnation: int, workers: list[tuple[str, int]], slots: int, most_lanes: int) -> None:
+    def admit(
+        self,
+        job: int,
+        incarnation: int,
+        workers: Sequence[tuple[str, int]],
+        slots: int,
+        most_lanes: int,
+        key: bytes | None = None,
+    ) -> None:
         """Admit a job of these (IP address, UDP port), or its new start with another incarnation.
+
+        ``key`` has 32 bytes; with it packets that are not tagged with it are dropped, and replies are tagged.
 
         Raises
         ------
@@ -400,6 +410,40 @@ class SwitchPipeline:
     def counters(self) -> dict[str, int]: ...
     def waiting(self) -> list[tuple[int, int, int, int, list[int]]]:
         """Of each job the oldest incomplete epoch: (job, slot, epoch, begun_ns, workers that are missing)."""
+
+class SwitchServer:
+    """The software switch on UDP sockets that are bound to these (IP address, UDP port), with a thread of its own.
+
+    ``admit``, ``release`` and ``waiting`` are those of `SwitchPipeline`. After ``close`` the others raise ValueError.
+    """
+
+    def __init__(self, addresses: Sequence[tuple[str, int]], pool_bytes: int = 67108864) -> None: ...
+    @property
+    def addresses(self) -> list[tuple[str, int]]: ...
+    def admit(
+        self,
+        job: int,
+        incarnation: int,
+        workers: Sequence[tuple[str, int]],
+        slots: int,
+        most_lanes: int,
+        key: bytes | None = None,
+    ) -> None: ...
+    def release(self, job: int) -> bool: ...
+    def counters(self) -> dict[str, int]: ...
+    def jobs(
+        self,
+    ) -> list[tuple[int, int, int, int, list[tuple[str, int, dict[str, int], int, int]], dict[int, dict[str, int]]]]:
+        """(job, incarnation, slots, most_lanes, workers, counts of slots that were used).
+
+        A worker is (IP address, UDP port, counts, time of its newest packet or 0, packets marked as repeated).
+        """
+    def waiting(self) -> list[tuple[int, int, int, int, list[int]]]: ...
+    def now_ns(self) -> int: ...
+    def close(self) -> None: ...
+
+def packet_tag(key: bytes, packet: bytes) -> int:
+    """The field ``auth`` that a packet must have under a key of 32 bytes, whatever it has."""
 
 class C10dBackend(_C10dBase):
     """The backend of a process group; what torch's base class binds comes from there."""

@@ -41,10 +41,6 @@ KINDS = {
     1: "update",
     2: "result",
     3: "mismatch",
-    16: "join",
-    17: "admitted",
-    18: "refused",
-    19: "leave",
     20: "probe",
     21: "probed",
 }

@@ -15,11 +15,11 @@
 #include "controls/check.p4"      // row 1 of the protocol's table: lengths, checksum
 #include "controls/admit.p4"      // row 2: who sent it
 #include "controls/fence.p4"      // rows 4 and 5: which start of the job, which slot
-#include "controls/epoch.p4"      // rows 6 and 7: which cell, and does it begin
-#include "controls/seen.p4"       // row 8: other data, or seen already
-#include "controls/count.p4"      // row 9: who is in it, and is it complete
+#include "controls/epoch.p4"      // rows 7 and 8: which cell, and does it begin
+#include "controls/seen.p4"       // row 9: other data, or seen already
+#include "controls/count.p4"      // row 10: who is in it, and is it complete
 #include "controls/slot.p4"       // the state of a slot around those three
-#include "controls/aggregate.p4"  // row 9: the lanes
+#include "controls/aggregate.p4"  // row 10: the lanes
 #include "controls/reply.p4"      // what a reply says
 #include "controls/address.p4"    // to whom a copy of it goes
 #include "controls/lose.p4"       // packets that are lost on purpose

@@ -15,10 +15,6 @@ int64_t bytes_of(size_t slots, int most_lanes) {
 
 } // namespace
 
-Source ipv4_source(uint8_t a, uint8_t b, uint8_t c, uint8_t d, uint16_t port) {
-    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}, port};
-}
-
 size_t SwitchPipeline::Hash::operator()(const Sender& sender) const {
     uint64_t high, low;
     std::memcpy(&high, sender.source.address.data(), 8);
@@ -74,10 +70,13 @@ Status SwitchPipeline::admit(const Admission& admission) {
     job->number = admission.job;
     job->incarnation = admission.incarnation;
     job->most_lanes = admission.most_lanes;
-    job->workers = admission.workers;
+    if (admission.key)
+        job->tagger = std::make_shared<const wire::Tagger>(*admission.key);
+    for (const Source& worker : admission.workers) job->workers.push_back({.at = worker});
     job->slots.resize(admission.slots);
+    job->slot_counts.resize(admission.slots);
     job->sums.resize(2 * size_t(admission.slots) * size_t(admission.most_lanes));
-    for (size_t i = 0; i < job->workers.size(); ++i) workers_[{job->workers[i], job->number}] = {job.get(), int(i)};
+    for (size_t i = 0; i < job->workers.size(); ++i) workers_[{job->workers[i].at, job->number}] = {job.get(), int(i)};
     used_bytes_ += bytes_of(admission.slots, admission.most_lanes);
     jobs_[admission.job] = std::move(job);
     return {};
@@ -88,7 +87,7 @@ bool SwitchPipeline::release(uint32_t number) {
     if (found == jobs_.end())
         return false;
     const Job& job = *found->second;
-    for (const Source& worker : job.workers) workers_.erase({worker, number});
+    for (const Member& worker : job.workers) workers_.erase({worker.at, number});
     used_bytes_ -= bytes_of(job.slots.size(), job.most_lanes);
     jobs_.erase(found);
     return true;

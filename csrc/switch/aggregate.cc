@@ -1,4 +1,4 @@
-// Row 9, the lanes: added in 32 bits, modulo 2^32, whatever their width in the packet. Twin of p4/controls/aggregate.p4.
+// Row 10, the lanes: added in 32 bits, modulo 2^32, whatever their width in the packet. Twin of p4/controls/aggregate.p4.
 //
 // 64 workers of 16 bits need 22: narrow sums are exact until the reply, where a lane that does not fit is set to the nearest
 // number that does. Limiting earlier would make a sum depend on the order of the packets.

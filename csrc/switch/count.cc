@@ -1,4 +1,4 @@
-// Row 9, all but the lanes: one more worker is in the cell; is it the last? Everything here comes out the same in whichever
+// Row 10, all but the lanes: one more worker is in the cell; is it the last? Everything here comes out the same in whichever
 // order the packets come. Twin of p4/controls/count.p4.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Rows 6 and 7: is the packet's epoch one that the slot is in, or the one that it may begin? Why exactly these two, and why
+// Rows 7 and 8: is the packet's epoch one that the slot is in, or the one that it may begin? Why exactly these two, and why
 // the whole number and not its last bit: docs/protocol.md, "Why it is right". Twin of p4/controls/epoch.p4.
 #include "switch/visit.h"
 

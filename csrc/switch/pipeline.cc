@@ -16,7 +16,11 @@ const char* name_of(Verdict verdict) {
 }
 
 void serve(Visit& visit) {
-    fence(visit);
+    tag(visit);
+    if (visit.goes_on())
+        fence(visit);
+    if (visit.goes_on())
+        probe(visit);
     if (visit.goes_on())
         epoch(visit);
     if (visit.goes_on() && !visit.begins)
@@ -27,7 +31,30 @@ void serve(Visit& visit) {
     }
 }
 
-Reply SwitchPipeline::process(const Source& from, const uint8_t* datagram, size_t bytes, int64_t now_ns, uint8_t* out) {
+namespace {
+
+bool is_answered(Verdict verdict) {
+    return verdict == Verdict::mismatch || verdict == Verdict::replayed || verdict == Verdict::completed ||
+           verdict == Verdict::probed;
+}
+
+/// Of the worker and its slot. A packet that is not proven to be the worker's does not move its door.
+void note(const Visit& visit, int door) {
+    Member& worker = visit.job->workers[size_t(visit.worker)];
+    ++worker.counts[size_t(visit.verdict)];
+    if (visit.verdict == Verdict::bad_tag)
+        return;
+    worker.door = door;
+    worker.last_ns = visit.now_ns;
+    worker.repeats += (visit.header.flags & wire::kFlagRetransmission) != 0;
+    if (visit.slot != nullptr)
+        ++visit.job->slot_counts[size_t(visit.slot - visit.job->slots.data())][size_t(visit.verdict)];
+}
+
+} // namespace
+
+Reply SwitchPipeline::process(const Source& from, const uint8_t* datagram, size_t bytes, int64_t now_ns, uint8_t* out,
+                              int door) {
     Visit visit;
     visit.now_ns = now_ns;
     parse(visit, served_, datagram, bytes);
@@ -36,14 +63,26 @@ Reply SwitchPipeline::process(const Source& from, const uint8_t* datagram, size_
     if (visit.goes_on())
         serve(visit);
     ++counters_[size_t(visit.verdict)];
+    if (visit.job != nullptr)
+        note(visit, door);
     Reply result;
     result.verdict = visit.verdict;
-    if (visit.verdict != Verdict::mismatch && visit.verdict != Verdict::replayed && visit.verdict != Verdict::completed)
+    if (!is_answered(visit.verdict))
         return result;
     result.job = visit.job;
-    result.worker = visit.verdict == Verdict::replayed ? visit.worker : -1;
+    const bool alone = visit.verdict == Verdict::replayed || visit.verdict == Verdict::probed;
+    result.worker = alone ? visit.worker : -1;
     result.bytes = reply(visit, out);
+    if (visit.job->tagger != nullptr)
+        visit.job->tagger->sign(out, result.bytes);
     return result;
+}
+
+std::vector<const Job*> SwitchPipeline::jobs() const {
+    std::vector<const Job*> found;
+    for (const auto& [number, job] : jobs_) found.push_back(job.get());
+    std::sort(found.begin(), found.end(), [](const Job* a, const Job* b) { return a->number < b->number; });
+    return found;
 }
 
 std::vector<Waiting> SwitchPipeline::waiting() const {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,7 +21,8 @@ struct Admission {
     uint32_t job = 0, incarnation = 0;
     std::vector<Source> workers; // by number; all different
     uint32_t slots = 0;
-    int most_lanes = 0; // of its packets
+    int most_lanes = 0;                   // of its packets
+    std::optional<wire::TagKey> key = {}; // of their tags; none: tags are off
 };
 
 /// What is to be sent because of a packet: at most one datagram, to one worker or to all.
@@ -49,9 +51,12 @@ class SwitchPipeline {
     /// False: no such job.
     bool release(uint32_t job);
 
-    /// `out` has room for wire::kMostPacketBytes.
-    Reply process(const Source& from, const uint8_t* datagram, size_t bytes, int64_t now_ns, uint8_t* out);
+    /// `out` has room for wire::kMostPacketBytes. `door`: by which of the switch's sockets it came; kept with the worker.
+    Reply process(const Source& from, const uint8_t* datagram, size_t bytes, int64_t now_ns, uint8_t* out,
+                  int door = 0);
 
+    /// By number; good until the next admit or release.
+    std::vector<const Job*> jobs() const;
     uint64_t counter(Verdict verdict) const { return counters_[size_t(verdict)]; }
     /// One of each job that has any, the oldest first.
     std::vector<Waiting> waiting() const;

@@ -19,9 +19,29 @@ template <class T> bool put(const int32_t* __restrict__ sums, uint8_t* __restric
     return limited != 0;
 }
 
+/// As many bytes as came; nothing of them but what tells the probe from others.
+size_t reply_to_probe(const Visit& visit, uint8_t* out) {
+    wire::PacketHeader header;
+    header.magic = wire::kPacketMagic;
+    header.version = wire::kPacketVersion;
+    header.kind = uint8_t(wire::PacketKind::probed);
+    header.lanes = visit.header.lanes;
+    header.job = visit.job->number;
+    header.incarnation = visit.job->incarnation;
+    header.chunk_id = visit.header.chunk_id;
+    header.exponent = header.next_exponent = wire::kLowestExponent;
+    header.worker = wire::kFromSwitch;
+    header.lane_bits = visit.header.lane_bits;
+    wire::encode_packet(header, out);
+    std::memset(out + wire::kPacketHeaderBytes, 0, header.payload_bytes());
+    return wire::kPacketHeaderBytes + header.payload_bytes();
+}
+
 } // namespace
 
 size_t reply(const Visit& visit, uint8_t* out) {
+    if (visit.verdict == Verdict::probed)
+        return reply_to_probe(visit, out);
     const Cell& cell = *visit.cell;
     uint8_t* lanes = out + wire::kPacketHeaderBytes;
     const bool limited = cell.lane_bits == 8    ? put<int8_t>(visit.sums, lanes, cell.lanes)

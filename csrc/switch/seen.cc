@@ -1,4 +1,4 @@
-// Row 8: is the packet about the same data as its cell, and has its worker come before? Twin of p4/controls/seen.p4.
+// Row 9: is the packet about the same data as its cell, and has its worker come before? Twin of p4/controls/seen.p4.
 #include "switch/visit.h"
 
 namespace collectives::aggregation {

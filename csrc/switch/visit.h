@@ -5,26 +5,26 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/ip_port.h"
 #include "wire/packet.h"
+#include "wire/tag.h"
 
 namespace collectives::aggregation {
 
-/// Where a packet came from. IPv4 addresses in their IPv6 form (::ffff:a.b.c.d).
-struct Source {
-    std::array<uint8_t, 16> address{};
-    uint16_t port = 0;
-    bool operator==(const Source&) const = default;
-};
-Source ipv4_source(uint8_t a, uint8_t b, uint8_t c, uint8_t d, uint16_t port);
+/// Where a packet came from.
+using Source = IpPort;
 
 // What became of a packet; also the names of the counters.
 #define COLLECTIVES_VERDICTS(VERDICT)                                                                                  \
     VERDICT(malformed)                                                                                                 \
     VERDICT(stranger)                                                                                                  \
+    VERDICT(bad_tag)                                                                                                   \
     VERDICT(stale_incarnation)                                                                                         \
     VERDICT(outside)                                                                                                   \
+    VERDICT(probed)                                                                                                    \
     VERDICT(late)                                                                                                      \
     VERDICT(early)                                                                                                     \
     VERDICT(mismatch)                                                                                                  \
@@ -61,11 +61,25 @@ struct Slot {
     Cell cells[2];        // of even and of odd epochs
 };
 
+/// Packets by what became of them.
+using Counts = std::array<uint64_t, size_t(Verdict::count)>;
+
+/// A worker of a job.
+struct Member {
+    Source at;
+    int door = 0; // which of the switch's sockets its newest packet came to: where it is answered from
+    int64_t last_ns = 0;
+    uint64_t repeats = 0; // packets that said that they were one
+    Counts counts{};
+};
+
 /// A job that was admitted, and its part of the pool.
 struct Job {
     uint32_t number = 0, incarnation = 0;
     int most_lanes = 0;
-    std::vector<Source> workers;
+    std::shared_ptr<const wire::Tagger> tagger; // null: tags are off
+    std::vector<Member> workers;
+    std::vector<Counts> slot_counts;
     std::vector<Slot> slots;
     std::vector<int32_t> sums; // of slot s in its cell c: most_lanes from (2 s + c) most_lanes on
 
@@ -79,6 +93,8 @@ struct Served {
 
 struct Visit {
     wire::PacketHeader header;
+    const uint8_t* datagram = nullptr;
+    size_t bytes = 0;
     const uint8_t* lanes = nullptr; // as they came
     int64_t now_ns = 0;
     Job* job = nullptr;
@@ -96,14 +112,16 @@ struct Visit {
 
 // The controls, in the order in which a packet meets them; each in the file of its name.
 void parse(Visit& visit, const Served& served, const uint8_t* datagram, size_t bytes);
+void tag(Visit& visit);
 void fence(Visit& visit);
+void probe(Visit& visit);
 void epoch(Visit& visit);
 void seen(Visit& visit);
 void count(Visit& visit);
 void aggregate(Visit& visit);
-/// The controls from fence() to aggregate(), in their order: all that a packet of an admitted worker meets. pipeline.cc.
+/// The controls from tag() to aggregate(), in their order: all that a packet of an admitted worker meets. pipeline.cc.
 void serve(Visit& visit);
-/// Writes the reply of the cell that the visit is about; its bytes.
+/// Writes the reply of the cell, or to the probe, that the visit is about; its bytes.
 size_t reply(const Visit& visit, uint8_t* out);
 
 } // namespace collectives::aggregation

@@ -26,10 +26,6 @@ enum class PacketKind : uint8_t {
     update = 1,
     result = 2,
     mismatch = 3,
-    join = 16,
-    admitted = 17,
-    refused = 18,
-    leave = 19,
     probe = 20,
     probed = 21,
 };

@@ -1,4 +1,4 @@
-// Row 9, all but the lanes: one more worker is in the cell. Is it the last?
+// Row 10, all but the lanes: one more worker is in the cell. Is it the last?
 //
 // Everything here is the same in whichever order the packets come (or, the larger, plus one), and so is the result.
 

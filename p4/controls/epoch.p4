@@ -1,4 +1,4 @@
-// Rows 6 and 7: is the packet's epoch one that the slot is in, or the one that it may begin? No state of its own: slot.p4
+// Rows 7 and 8: is the packet's epoch one that the slot is in, or the one that it may begin? No state of its own: slot.p4
 // brings it, and takes it back.
 //
 // Two epochs are alive: `current`, and the one before, whose result somebody may still have to ask for again. The cell of

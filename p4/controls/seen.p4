@@ -1,4 +1,4 @@
-// Row 8: the packet's epoch is one of the slot's. Is it about the same data as the cell, and has its worker come before?
+// Row 9: the packet's epoch is one of the slot's. Is it about the same data as the cell, and has its worker come before?
 //
 // Different data in one cell would be a sum of unlike things, silently: it is an error, and told to all workers, since any
 // of them may be the one that is wrong. The cell keeps what it has. Lanes and their width are the build's here, so that

@@ -71,7 +71,7 @@ State start() {
     state.job.number = 1;
     state.job.incarnation = 1;
     state.job.most_lanes = 1;
-    for (int w = 0; w < kWorkers; ++w) state.job.workers.push_back(ipv4_source(10, 0, 0, uint8_t(w), 1));
+    for (int w = 0; w < kWorkers; ++w) state.job.workers.push_back({.at = ipv4_port(10, 0, 0, uint8_t(w), 1)});
     state.job.slots.resize(kSlots);
     state.job.sums.resize(2 * kSlots);
     for (auto& worker : state.awaited)

@@ -12,7 +12,7 @@ using namespace collectives::aggregation;
 
 namespace {
 
-Source worker_at(int w) { return ipv4_source(10, 0, 0, uint8_t(w + 1), uint16_t(40000 + w)); }
+Source worker_at(int w) { return ipv4_port(10, 0, 0, uint8_t(w + 1), uint16_t(40000 + w)); }
 
 wire::PacketHeader update(uint32_t epoch, uint64_t chunk_id = 1, int lanes = 4, int lane_bits = 32) {
     wire::PacketHeader h;
@@ -121,7 +121,7 @@ TEST_CASE("switch: epochs go round at 2^32") {
     job.number = 7;
     job.incarnation = 5;
     job.most_lanes = 4;
-    job.workers = {worker_at(0)};
+    job.workers.push_back({.at = worker_at(0)});
     job.slots.resize(1);
     job.sums.resize(8);
     job.slots[0].current = 0xFFFFFFFE;
@@ -289,4 +289,54 @@ TEST_CASE("switch: what it waits for, the oldest first, and for whom") {
     CHECK(oldest.slot == 1);
     CHECK(oldest.begun_ns == 500);
     CHECK(oldest.missing == 3);
+}
+
+TEST_CASE("switch: with a key, untagged and wrongly tagged packets change nothing, and replies are tagged") {
+    Rig rig(1);
+    wire::TagKey key{};
+    key[3] = 9;
+    const wire::Tagger tagger(key);
+    rig.pipeline.release(7);
+    REQUIRE(rig.pipeline.admit({7, 5, {worker_at(0), worker_at(1)}, 2, 64, key}).ok());
+    for (int w : {0, 1}) {
+        std::vector<uint8_t> packet = datagram(update(1), kOne);
+        CHECK(rig.raw(worker_at(w), packet) == Verdict::bad_tag);
+        tagger.sign(packet.data(), packet.size());
+        packet.back() ^= 1;
+        CHECK(rig.raw(worker_at(w), packet) == Verdict::bad_tag);
+        CHECK(rig.said.bytes == 0);
+        packet.back() ^= 1;
+        CHECK(rig.raw(worker_at(w), packet) == (w == 0 ? Verdict::added : Verdict::completed));
+    }
+    CHECK(tagger.verify(rig.out.data(), rig.said.bytes));
+    CHECK(rig.lanes() == std::vector<int32_t>{2, 4, 6, -8});
+    const Job& job = *rig.pipeline.jobs()[0];
+    CHECK(job.workers[0].counts[size_t(Verdict::bad_tag)] == 2);
+    CHECK(job.slot_counts[0][size_t(Verdict::completed)] == 1);
+    CHECK(job.slot_counts[0][size_t(Verdict::bad_tag)] == 0);
+}
+
+TEST_CASE("switch: a probe is answered with as many bytes, to an admitted worker alone, and touches no slot") {
+    Rig rig(2);
+    wire::PacketHeader probe = update(0, 77, 64);
+    probe.kind = uint8_t(wire::PacketKind::probe);
+    const std::vector<uint8_t> packet = datagram(probe, std::vector<int32_t>(64, 5));
+    CHECK(rig.raw(worker_at(1), packet) == Verdict::probed);
+    CHECK(rig.said.worker == 1);
+    CHECK(rig.said.bytes == packet.size());
+    CHECK(rig.header.kind == uint8_t(wire::PacketKind::probed));
+    CHECK(rig.header.chunk_id == 77);
+    CHECK(rig.lanes() == std::vector<int32_t>(64, 0));
+    CHECK(rig.raw(worker_at(5), packet) == Verdict::stranger);
+    CHECK(rig.said.bytes == 0);
+    probe.lanes = 65; // more than the job was admitted for
+    CHECK(rig.raw(worker_at(1), datagram(probe, std::vector<int32_t>(65, 5))) == Verdict::outside);
+    probe.lanes = 64;
+    probe.incarnation = 4;
+    CHECK(rig.raw(worker_at(1), datagram(probe, std::vector<int32_t>(64, 5))) == Verdict::stale_incarnation);
+    CHECK(rig.send(0, update(1), kOne) == Verdict::added); // epoch 1 has still to begin
+    SwitchPipeline of_one_size(1 << 20, {64, 32});
+    REQUIRE(of_one_size.admit({7, 5, {worker_at(1)}, 2, 64}).ok());
+    CHECK(of_one_size.process(worker_at(1), packet.data(), packet.size(), 0, rig.out.data()).verdict ==
+          Verdict::malformed);
 }

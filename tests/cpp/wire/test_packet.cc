@@ -68,10 +68,11 @@ TEST_CASE("packet: the fields are those of the table, in its order") {
 TEST_CASE("packet: kinds and flags are those of the table") {
     const std::string text = table();
     using K = wire::PacketKind;
-    const std::map<std::string, long> kinds{
-        {"update", long(K::update)}, {"result", long(K::result)},     {"mismatch", long(K::mismatch)},
-        {"join", long(K::join)},     {"admitted", long(K::admitted)}, {"refused", long(K::refused)},
-        {"leave", long(K::leave)},   {"probe", long(K::probe)},       {"probed", long(K::probed)}};
+    const std::map<std::string, long> kinds{{"update", long(K::update)},
+                                            {"result", long(K::result)},
+                                            {"mismatch", long(K::mismatch)},
+                                            {"probe", long(K::probe)},
+                                            {"probed", long(K::probed)}};
     CHECK(numbers_in(text, "kinds") == kinds);
     const std::map<std::string, long> flags{
         {"retransmission", wire::kFlagRetransmission}, {"overflow", wire::kFlagOverflow},
