@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collectives.errors import MismatchError as MismatchError
     from collectives.errors import PeerFailedError as PeerFailedError
     from collectives.memory import empty as empty
+    from collectives.switch.child import Switch as Switch
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ _LAZY = {
     "MismatchError": "collectives.errors",
     "Options": "collectives.backend",
     "PeerFailedError": "collectives.errors",
+    "Switch": "collectives.switch.child",
     "empty": "collectives.memory",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "MismatchError",
     "Options",
     "PeerFailedError",
+    "Switch",
     "__version__",
     "empty",
 ]

@@ -1,4 +1,4 @@
-"""The ``collectives`` command: ``info``, ``tune`` and ``bench``."""
+"""The ``collectives`` command: ``info``, ``tune``, ``switch`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -76,9 +76,19 @@ def _run(arguments: Sequence[str] | None) -> int:
         help="measure this library against its peers; the arguments are those of bench/run.py",
         add_help=False,
     )
+    commands.add_parser(
+        "switch",
+        help="run the switch that adds up the ranks' vectors in the network, or ask one for its status; "
+        "`collectives switch --help` lists the options",
+        add_help=False,
+    )
     known, rest = parser.parse_known_args(arguments)
     if known.command == "bench":
         return run_bench(rest)
+    if known.command == "switch":
+        from collectives.switch import command
+
+        return command.main(rest)
     from collectives import _plan
 
     if rest:

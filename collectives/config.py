@@ -165,6 +165,15 @@ SECRET = Variable[str | None](
     "The job's secret, the same on all ranks. A connection must prove that it holds it, and the random key that the "
     "process it connects to put into the job's store, before anything else is read. By default the key alone.",
 )
+SWITCH_SECRET = Variable[str | None](
+    "COLLECTIVES_SWITCH_SECRET",
+    parse_text,
+    None,
+    "text",
+    "The secret of the switch that aggregates: the same where `collectives switch` runs and on every rank that uses "
+    "it, 16 characters or more. Jobs prove with it that they may join, and their packets are tagged with keys made of "
+    "it.",
+)
 INTERFACE = Variable[str | None](
     "COLLECTIVES_INTERFACE",
     parse_text,
@@ -241,6 +250,7 @@ VARIABLES: tuple[Variable, ...] = (
     TIMEOUT_S,
     STORE,
     SECRET,
+    SWITCH_SECRET,
     INTERFACE,
     STREAMS,
     LINKS,
