@@ -1,6 +1,7 @@
 // The thread of the software switch, and its sockets. See server.h.
 #include "switch/server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -13,16 +14,16 @@
 namespace collectives::aggregation {
 namespace {
 
-constexpr int kSendTries = 20;   // of a millisecond each, for a socket whose buffer is full
-constexpr int kRepliesAhead = 4; // of all workers, that wait in a socket's batch
+constexpr int kSendTries = 20;    // of a millisecond each, for a socket whose buffer is full
+constexpr int kMostReplies = 64;  // that wait for the end of a batch
+constexpr int kMostWaiting = 512; // datagrams of a socket
 
 size_t room_for(size_t bytes) { return (bytes + 63) / 64 * 64; } // a cache line is one packet's
 
 } // namespace
 
 SwitchServer::Door::Door(DatagramSocket opened, int batch)
-    : socket(std::move(opened)), receiver(socket, batch, wire::kMostPacketBytes),
-      sender(socket, kRepliesAhead * wire::kMostWorkers) {}
+    : socket(std::move(opened)), receiver(socket, batch, wire::kMostPacketBytes), sender(socket, kMostWaiting) {}
 
 SwitchServer::SwitchServer(const ServerOptions& options) : options_(options), pipeline_(options.pool_bytes) {}
 
@@ -47,7 +48,8 @@ Status SwitchServer::open(const std::vector<IpPort>& addresses) {
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0)
         return Status(Code::internal, std::string("eventfd failed: ") + std::strerror(errno));
-    replies_.resize(size_t(kRepliesAhead) * room_for(wire::kMostPacketBytes));
+    replies_.resize(size_t(kMostReplies) * room_for(wire::kMostPacketBytes));
+    waiting_.reserve(size_t(kMostReplies));
     return {};
 }
 
@@ -83,30 +85,38 @@ bool SwitchServer::serve(int number) {
         return door.receiver.take_error() != 0; // such as an ICMP error: told once, then there may be packets
     std::lock_guard<std::mutex> lock(mutex_);
     const int64_t now_ns = monotonic_ns();
-    int used = 0;
     for (int i = 0; i < n; ++i) {
-        uint8_t* out = &replies_[size_t(used) * room_for(wire::kMostPacketBytes)];
         const Datagram& datagram = door.receiver[i];
-        const Reply reply = pipeline_.process(datagram.from, datagram.data, datagram.bytes, now_ns, out, number);
-        if (reply.bytes == 0)
-            continue;
-        answer(reply, out);
-        if (++used == kRepliesAhead) {
-            flush();
-            used = 0;
-        }
+        const Reply reply =
+            pipeline_.process(datagram.from, datagram.data, datagram.bytes, now_ns, place_of(waiting_.size()), number);
+        if (reply.bytes > 0)
+            waiting_.push_back(reply);
+        if (waiting_.size() == size_t(kMostReplies))
+            answer();
     }
-    flush();
+    answer();
     return true;
 }
 
-void SwitchServer::answer(const Reply& reply, const uint8_t* bytes) {
-    const int workers = int(reply.job->workers.size());
-    for (int w = 0; w < workers; ++w) {
-        const Member& worker = reply.job->workers[size_t(w)];
-        if (reply.worker == -1 || reply.worker == w)
-            doors_[size_t(worker.door)]->sender.add(bytes, reply.bytes, worker.at);
-    }
+uint8_t* SwitchServer::place_of(size_t reply) { return &replies_[reply * room_for(wire::kMostPacketBytes)]; }
+
+/// Sends the replies that wait, worker by worker: neighbours of one destination and size share a message.
+void SwitchServer::answer() {
+    size_t workers = 0;
+    for (const Reply& reply : waiting_) workers = std::max(workers, reply.job->workers.size());
+    for (size_t w = 0; w < workers; ++w)
+        for (size_t i = 0; i < waiting_.size(); ++i) {
+            const Reply& reply = waiting_[i];
+            if (w >= reply.job->workers.size() || (reply.worker != -1 && size_t(reply.worker) != w))
+                continue;
+            const Member& worker = reply.job->workers[w];
+            DatagramSender& sender = doors_[size_t(worker.door)]->sender;
+            if (sender.full())
+                flush();
+            sender.add(place_of(i), reply.bytes, worker.at);
+        }
+    flush();
+    waiting_.clear();
 }
 
 /// All that waits leaves, or is given up as a wire would lose it.

@@ -52,7 +52,8 @@ class SwitchServer {
     Status open(const std::vector<IpPort>& addresses);
     void run();
     bool serve(int door);
-    void answer(const Reply& reply, const uint8_t* bytes);
+    uint8_t* place_of(size_t reply);
+    void answer();
     void flush();
     std::unique_lock<std::mutex> enter() const;
 
@@ -62,7 +63,8 @@ class SwitchServer {
     mutable std::mutex mutex_; // of the pipeline
     mutable std::atomic<int> visitors_{0};
     SwitchPipeline pipeline_;
-    std::vector<uint8_t> replies_; // of a batch: room for one a packet
+    std::vector<uint8_t> replies_; // the bytes of those that wait
+    std::vector<Reply> waiting_;   // for the end of the batch
     std::atomic<uint64_t> not_sent_{0};
     std::atomic<bool> closing_{false};
     int wake_ = -1; // eventfd
