@@ -4,7 +4,7 @@
 #include "bindings/communicator.h"
 #include "bindings/errors.h"
 #include "bindings/process.h"
-#include "bindings/switch_pipeline.h"
+#include "bindings/switch.h"
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ side of collectives; use the names in `collectives` instead.";

@@ -433,10 +433,10 @@ class SwitchServer:
     def counters(self) -> dict[str, int]: ...
     def jobs(
         self,
-    ) -> list[tuple[int, int, int, int, list[tuple[str, int, dict[str, int], int, int]], dict[int, dict[str, int]]]]:
+    ) -> list[tuple[int, int, int, int, list[tuple[str, int, dict[str, int], int]], dict[int, dict[str, int]]]]:
         """(job, incarnation, slots, most_lanes, workers, counts of slots that were used).
 
-        A worker is (IP address, UDP port, counts, time of its newest packet or 0, packets marked as repeated).
+        A worker is (IP address, UDP port, counts, time of its newest packet or 0).
         """
     def waiting(self) -> list[tuple[int, int, int, int, list[int]]]: ...
     def now_ns(self) -> int: ...

@@ -15,10 +15,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from collectives.switch import lines
-from collectives.switch.engines import Engine, Refused
+from collectives.switch.engines import MOST_LANES, MOST_WORKERS, Engine, Refused
 
-MOST_WORKERS = 64
-MOST_LANES = 2048
 _MOST_NAME = 200
 _REMEMBERED = 4096  # names of jobs whose numbers are kept
 _MOST_NUMBER = (1 << 32) - 1

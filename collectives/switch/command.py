@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from collectives import config, log
 from collectives.errors import CollectivesError
 from collectives.switch import engines, lines, metrics
-from collectives.switch.admission import MOST_WORKERS, Limits
+from collectives.switch.admission import Limits
 from collectives.switch.control import Control
-from collectives.switch.engines import Address, Engine, EngineOptions
+from collectives.switch.engines import MOST_WORKERS, Address, Engine, EngineOptions
 from collectives.switch.join import ask_status
 
 DEFAULT_PORT = 5190

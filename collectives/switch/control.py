@@ -27,14 +27,8 @@ from collectives.switch.engines import Engine, Refused
 
 logger = logging.getLogger("collectives.switch")
 
-_KEEPALIVE = (  # a worker whose host is gone is noticed within some 15 s
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 15_000),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
+# One that does not take what it is sent is given up as well.
+_SOCKET_OPTIONS = (*lines.SOCKET_OPTIONS, (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 15_000))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +131,7 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             connection = _Connection(reader, writer, self._draw(16).hex())
-            for option in _KEEPALIVE:
+            for option in _SOCKET_OPTIONS:
                 writer.get_extra_info("socket").setsockopt(*option)
         except (OSError, TypeError):  # it is gone already, and has no address any more
             writer.transport.abort()

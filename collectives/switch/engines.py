@@ -12,6 +12,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+MOST_WORKERS = 64
+"""Of a job."""
+MOST_LANES = 2048
+"""Of a packet."""
 Address = tuple[str, int]
 """(IP address, UDP port)."""
 
@@ -226,6 +230,8 @@ def refuse_ports(addresses: Sequence[Address]) -> None:
 
 
 __all__ = [
+    "MOST_LANES",
+    "MOST_WORKERS",
     "Address",
     "Engine",
     "EngineOptions",

@@ -16,13 +16,6 @@ from typing import Any
 from collectives.errors import CollectivesError, CollectiveTimeoutError, PeerFailedError
 from collectives.switch import lines
 
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3  # Linux; Python's socket has no names for them
 _GRACE_S = 0.5  # what is left of the deadline for the switch's "nobody else came" to arrive
 
@@ -209,7 +202,7 @@ class Conversation:
             raise PeerFailedError(
                 f"{self.where} cannot be reached: {error.strerror or error}; is it running, and is the address right?"
             ) from None
-        for option in _KEEPALIVE:
+        for option in lines.SOCKET_OPTIONS:
             self.control.setsockopt(*option)
 
     def __enter__(self) -> Conversation:

@@ -11,6 +11,7 @@ import hmac
 import json
 import pathlib
 import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,15 @@ MOST_ANSWER_BYTES = 64 << 20
 """The longest line that who asks for a status reads."""
 LEAST_SECRET_BYTES = 16
 """Whoever records a proof can try secrets at leisure; so a switch takes no shorter one."""
+
+SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+"""Of a control connection, at both ends: that the other's host is gone is noticed within some 15 s."""
 
 _HEX_16 = re.compile(r"[0-9a-f]{32}")
 

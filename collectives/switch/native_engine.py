@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from collectives import _core
 from collectives.errors import CollectivesError
-from collectives.switch.engines import Address, JobState, Refused, Waiting, WorkerState, refuse_ports
-
-MOST_LANES = 2048
+from collectives.switch.engines import MOST_LANES, Address, JobState, Refused, Waiting, WorkerState, refuse_ports
 
 
 class NativeEngine:
@@ -69,7 +67,7 @@ class NativeEngine:
                 incarnation,
                 slots,
                 lanes,
-                [WorkerState(address, port, counts, last_ns or None) for address, port, counts, last_ns, _ in workers],
+                [WorkerState(address, port, counts, last_ns or None) for address, port, counts, last_ns in workers],
                 slot_counts,
             )
             for number, incarnation, slots, lanes, workers, slot_counts in self._server.jobs()

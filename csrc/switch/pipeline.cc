@@ -46,7 +46,6 @@ void note(const Visit& visit, int door) {
         return;
     worker.door = door;
     worker.last_ns = visit.now_ns;
-    worker.repeats += (visit.header.flags & wire::kFlagRetransmission) != 0;
     if (visit.slot != nullptr)
         ++visit.job->slot_counts[size_t(visit.slot - visit.job->slots.data())][size_t(visit.verdict)];
 }

@@ -3,7 +3,6 @@
 // Not thread-safe. Used by the switch program, the bindings and tests; includes wire and base.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,6 +56,7 @@ class SwitchPipeline {
 
     /// By number; good until the next admit or release.
     std::vector<const Job*> jobs() const;
+    const Counts& counters() const { return counters_; }
     uint64_t counter(Verdict verdict) const { return counters_[size_t(verdict)]; }
     /// One of each job that has any, the oldest first.
     std::vector<Waiting> waiting() const;
@@ -82,7 +82,7 @@ class SwitchPipeline {
     int64_t used_bytes_ = 0;
     std::unordered_map<uint32_t, std::unique_ptr<Job>> jobs_;
     std::unordered_map<Sender, Admitted, Hash> workers_;
-    std::array<uint64_t, size_t(Verdict::count)> counters_{};
+    Counts counters_{};
 };
 
 } // namespace collectives::aggregation

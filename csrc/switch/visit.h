@@ -69,7 +69,6 @@ struct Member {
     Source at;
     int door = 0; // which of the switch's sockets its newest packet came to: where it is answered from
     int64_t last_ns = 0;
-    uint64_t repeats = 0; // packets that said that they were one
     Counts counts{};
 };
 

@@ -283,7 +283,9 @@ def test_connections_that_are_reset_are_forgotten() -> None:
         (ticket,) = join_all(switch.address, 1)
         ticket.control.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         ticket.leave()
-        switch.until(lambda: switch.control.status()["connections"]["now"] == 0 and not engine.admitted, "all are gone")
+        switch.until(lambda: switch.control.status()["connections"]["now"] == 0, "all are gone")
+        assert not engine.admitted
+        assert switch.counts()["left"] == 1
 
 
 def test_a_worker_that_gives_up_can_ask_again() -> None:
@@ -293,7 +295,10 @@ def test_a_worker_that_gives_up_can_ask_again() -> None:
         switch.until(lambda: bool(switch.control.admissions.next_expiry_s()), "it has asked")
         one.close()
         switch.until(lambda: not switch.control.admissions.next_expiry_s(), "it was forgotten")
-        for ticket in join_all(switch.address, 2):
+        tickets = join_all(switch.address, 2)
+        assert [ticket.worker for ticket in tickets] == [0, 1]
+        assert switch.counts()["admitted"] == 1
+        for ticket in tickets:
             ticket.leave()
 
 

@@ -1,6 +1,6 @@
 // The software switch for Python: SwitchPipeline, without its sockets, packet by packet, for tests and for those who want to
 // look into it; SwitchServer, with them; and the packets' tag. Addresses are text here.
-#include "bindings/switch_pipeline.h"
+#include "bindings/switch.h"
 
 #include <pybind11/stl.h>
 
@@ -52,19 +52,13 @@ aggregation::Admission admission_of(uint32_t job, uint32_t incarnation, const st
     return admission;
 }
 
-/// Those that are not 0, by name.
+/// By name; those that are 0 are left out, unless all are asked for.
 py::dict counts_of(const aggregation::Counts& counts, bool all = false) {
     py::dict found;
     for (size_t i = 1; i < counts.size(); ++i)
         if (all || counts[i] != 0)
             found[aggregation::name_of(aggregation::Verdict(i))] = counts[i];
     return found;
-}
-
-py::dict counters_of(const aggregation::SwitchPipeline& pipeline) {
-    aggregation::Counts counts{};
-    for (size_t i = 1; i < counts.size(); ++i) counts[i] = pipeline.counter(aggregation::Verdict(i));
-    return counts_of(counts, true);
 }
 
 py::list waiting_of(const std::vector<aggregation::Waiting>& waiting) {
@@ -97,7 +91,7 @@ struct PySwitch {
                               py::bytes(reinterpret_cast<const char*>(out.data()), reply.bytes));
     }
 
-    py::dict counters() const { return counters_of(pipeline); }
+    py::dict counters() const { return counts_of(pipeline.counters(), true); }
     py::list waiting() const { return waiting_of(pipeline.waiting()); }
 };
 
@@ -149,11 +143,8 @@ struct PyServer {
     }
 
     py::dict counters() const {
-        const auto counts = taken<aggregation::Counts>([](const aggregation::SwitchPipeline& pipeline) {
-            aggregation::Counts all{};
-            for (size_t i = 1; i < all.size(); ++i) all[i] = pipeline.counter(aggregation::Verdict(i));
-            return all;
-        });
+        const auto counts =
+            taken<aggregation::Counts>([](const aggregation::SwitchPipeline& pipeline) { return pipeline.counters(); });
         py::dict found = counts_of(counts, true);
         found["not_sent"] = running().not_sent();
         return found;
@@ -184,8 +175,7 @@ struct PyServer {
         for (const JobCopy& job : copies) {
             py::list workers;
             for (const aggregation::Member& each : job.workers)
-                workers.append(
-                    py::make_tuple(each.at.host(), each.at.port, counts_of(each.counts), each.last_ns, each.repeats));
+                workers.append(py::make_tuple(each.at.host(), each.at.port, counts_of(each.counts), each.last_ns));
             py::dict slots;
             for (size_t s = 0; s < job.slot_counts.size(); ++s)
                 if (py::dict counts = counts_of(job.slot_counts[s]); !counts.empty())
