@@ -9,9 +9,12 @@
 namespace collectives::aggregation {
 namespace {
 
-int64_t bytes_of(size_t slots, int most_lanes) {
-    return int64_t(slots) * int64_t(sizeof(Slot) + 2 * sizeof(int32_t) * size_t(most_lanes));
+int64_t bytes_of(size_t slots, int most_lanes, bool tagged) {
+    return int64_t(slots) * int64_t(sizeof(Slot) + sizeof(Counts) + 2 * sizeof(int32_t) * size_t(most_lanes)) +
+           (tagged ? int64_t(sizeof(wire::Tagger)) : 0);
 }
+
+int64_t bytes_of(const Job& job) { return bytes_of(job.slots.size(), job.most_lanes, job.tagger != nullptr); }
 
 } // namespace
 
@@ -53,9 +56,9 @@ Status SwitchPipeline::check(const Admission& admission) const {
         if (known->second->incarnation == admission.incarnation)
             return Status(Code::invalid_argument,
                           job + "incarnation " + std::to_string(admission.incarnation) + " is in use");
-        left += bytes_of(known->second->slots.size(), known->second->most_lanes);
+        left += bytes_of(*known->second);
     }
-    if (const int64_t asked = bytes_of(admission.slots, admission.most_lanes); asked > left)
+    if (const int64_t asked = bytes_of(admission.slots, admission.most_lanes, admission.key.has_value()); asked > left)
         return Status(Code::unsupported, job + std::to_string(admission.slots) + " slots of " +
                                              std::to_string(admission.most_lanes) + " lanes take " +
                                              std::to_string(asked) + " bytes, and " + std::to_string(left) + " of " +
@@ -77,7 +80,7 @@ Status SwitchPipeline::admit(const Admission& admission) {
     job->slot_counts.resize(admission.slots);
     job->sums.resize(2 * size_t(admission.slots) * size_t(admission.most_lanes));
     for (size_t i = 0; i < job->workers.size(); ++i) workers_[{job->workers[i].at, job->number}] = {job.get(), int(i)};
-    used_bytes_ += bytes_of(admission.slots, admission.most_lanes);
+    used_bytes_ += bytes_of(admission.slots, admission.most_lanes, admission.key.has_value());
     jobs_[admission.job] = std::move(job);
     return {};
 }
@@ -88,7 +91,7 @@ bool SwitchPipeline::release(uint32_t number) {
         return false;
     const Job& job = *found->second;
     for (const Member& worker : job.workers) workers_.erase({worker.at, number});
-    used_bytes_ -= bytes_of(job.slots.size(), job.most_lanes);
+    used_bytes_ -= bytes_of(job);
     jobs_.erase(found);
     return true;
 }

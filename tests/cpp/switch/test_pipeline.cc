@@ -340,3 +340,23 @@ TEST_CASE("switch: a probe is answered with as many bytes, to an admitted worker
     CHECK(of_one_size.process(worker_at(1), packet.data(), packet.size(), 0, rig.out.data()).verdict ==
           Verdict::malformed);
 }
+
+TEST_CASE("switch: all that a job keeps counts against the pool, its counters and its key as well") {
+    constexpr uint32_t kSlots = 1000;
+    constexpr int64_t kKept = int64_t(kSlots) * int64_t(sizeof(Slot) + sizeof(Counts) + 2 * sizeof(int32_t));
+    const Admission plain{7, 5, {worker_at(0)}, kSlots, 1};
+    Admission tagged = plain;
+    tagged.key = wire::TagKey{};
+    CHECK(SwitchPipeline(kKept - 1).admit(plain).code() == Code::unsupported);
+    CHECK(SwitchPipeline(kKept).admit(tagged).code() == Code::unsupported);
+    SwitchPipeline pipeline(kKept);
+    for (int i = 0; i < 3; ++i) { // what is released can be had again, no more and no less
+        CHECK(pipeline.admit(plain).ok());
+        CHECK(pipeline.admit({8, 5, {worker_at(1)}, 1, 1}).code() == Code::unsupported);
+        CHECK(pipeline.release(7));
+    }
+    SwitchPipeline larger(kKept + int64_t(sizeof(wire::Tagger)));
+    CHECK(larger.admit(tagged).ok());
+    tagged.incarnation = 6; // in the place of the first
+    CHECK(larger.admit(tagged).ok());
+}
